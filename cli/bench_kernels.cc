@@ -1,0 +1,106 @@
+// lamina bench kernels: each kernel alone, as a fraction of the peak measured in the same run.
+#include <algorithm>
+
+#include "base/cpu.h"
+#include "bench.h"
+#include "kernel_cases.h"
+#include "kernels/peak.h"
+
+namespace lamina::cli {
+namespace {
+
+constexpr double kPeakSeconds = 0.25;
+
+struct Options {
+  std::optional<int64_t> threads;
+  double seconds = 0.3;
+  bool json = false;
+};
+
+template <typename O, typename F>
+  requires std::same_as<std::remove_const_t<O>, Options>
+void for_each_option(O& o, F&& f) {
+  f(OptionRow{"threads", "N", "threads (default: the processors that this process may use)", {1.0, 1024.0}}, o.threads);
+  f(OptionRow{"seconds", "S", "time spent on each kernel", {0.0, 60.0}}, o.seconds);
+}
+
+struct Timed {
+  KernelCase wanted;
+  std::string kernel;
+  double seconds;
+};
+
+struct Totals {
+  double flops = 0.0;
+  double seconds = 0.0;
+};
+
+Json run_json(const Timed& t, Isa isa, int threads, double peak_gflops, double peak_gb_s) {
+  const double gflops = t.wanted.flops / t.seconds * 1e-9, gb_s = t.wanted.bytes / t.seconds * 1e-9;
+  const bool compute = t.wanted.flops > 0.0;
+  return {{"kernel", op_name(t.wanted.op)},
+          {"id", t.kernel},
+          {"shape", t.wanted.shape},
+          {"arithmetic", "f32"},
+          {"isa", isa_name(isa)},
+          {"threads", threads},
+          {"ms", t.seconds * 1e3},
+          {"gflops", compute ? Json(gflops) : Json(nullptr)},
+          {"peak_fraction", compute ? Json(gflops / peak_gflops) : Json(nullptr)},
+          {"gb_s", compute ? Json(nullptr) : Json(gb_s)},
+          {"memory_fraction", compute ? Json(nullptr) : Json(gb_s / peak_gb_s)}};
+}
+
+std::string run_text(const Timed& t, double peak_gflops) {
+  const std::string head = fmt::format("{:<22} {:<24} {:>9.3f} ms", op_name(t.wanted.op), t.wanted.shape, t.seconds * 1e3);
+  if (t.wanted.flops == 0.0) return fmt::format("{} {:>8.1f} GB/s\n", head, t.wanted.bytes / t.seconds * 1e-9);
+  const double gflops = t.wanted.flops / t.seconds * 1e-9;
+  return fmt::format("{} {:>8.1f} Gflop/s  {:.3f} of peak\n", head, gflops, gflops / peak_gflops);
+}
+
+int run(const Options& options) {
+  check_options(options);
+  const Isa isa = select_isa();
+  const int threads = options.threads ? static_cast<int>(*options.threads) : cpu_count();
+  ThreadTeam team(threads);
+  double peak = fma_peak_gflops(isa, team, kPeakSeconds);
+  const double memory = memory_read_gb_s(isa, team, kPeakSeconds);
+  std::vector<Timed> timed;
+  Totals gemm;
+  for (const std::vector<KernelCase>& cases : {gemm_cases(), other_cases()}) {
+    for (const KernelCase& wanted : cases) {
+      BoundCase bound(wanted, isa, threads);
+      timed.push_back({wanted, bound.kernel().id, bound.time(team, options.seconds)});
+      gemm.flops += wanted.flops * static_cast<double>(wanted.per_step);
+      gemm.seconds += timed.back().seconds * static_cast<double>(wanted.per_step);
+    }
+    peak = std::max(peak, fma_peak_gflops(isa, team, kPeakSeconds));
+  }
+  const double fraction = gemm.flops / gemm.seconds * 1e-9 / peak;
+  if (options.json) {
+    Json runs = Json::array();
+    for (const Timed& t : timed) runs.push_back(run_json(t, isa, threads, peak, memory));
+    print_json({{"cpu", cpu_name()},
+                {"peaks", {{"fp32_gflops", peak}, {"memory_gb_s", memory}}},
+                {"runs", runs},
+                {"gemm_fraction", fraction}});
+    return 0;
+  }
+  print(fmt::format("{}, {}, {} threads: {:.1f} Gflop/s fp32, {:.1f} GB/s read\n", cpu_name(), isa_name(isa), threads, peak,
+                    memory));
+  for (const Timed& t : timed) print(run_text(t, peak));
+  print(fmt::format("GEMM of a step of GPT-2 124M, weighted by flops: {:.3f} of peak\n", fraction));
+  return 0;
+}
+
+}  // namespace
+
+void add_bench_kernels(CLI::App& bench, Action& action) {
+  CLI::App* command = bench.add_subcommand("kernels", "each kernel alone, shapes of GPT-2 124M at 1024 tokens");
+  const auto options = std::make_shared<Options>();
+  bind_options(*command, *options);
+  bind_json(*command, options->json);
+  command->callback([options, &action] { action = [options] { return run(*options); }; });
+}
+
+}  // namespace lamina::cli

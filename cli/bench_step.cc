@@ -1,0 +1,132 @@
+// lamina bench step: whole steps of training, on made-up tokens, as a fraction of the peak measured around each of them.
+#include <algorithm>
+#include <chrono>
+
+#include "base/rng.h"
+#include "bench.h"
+#include "kernels/peak.h"
+#include "plan_report.h"
+#include "train/flops.h"
+#include "train/init.h"
+#include "train/step.h"
+
+namespace lamina::cli {
+namespace {
+
+constexpr double kWindow = 0.25;  // seconds
+
+struct Options : ShapeOptions {
+  int64_t steps = 5;
+  int64_t warmup = 1;
+  bool json = false;
+  Options() {
+    dropout = 0.0;
+    clip = 1.0;
+  }
+};
+
+template <OptionsOf<Options> O, typename F>
+void for_each_option(O& o, F&& f) {
+  f(OptionRow{"steps", "N", "steps that are timed", kFromOne}, o.steps);
+  f(OptionRow{"warmup", "N", "steps before them", kFromZero}, o.warmup);
+  for_each_shape_option(o, f);
+}
+
+struct Measured {
+  std::vector<double> step_ms;
+  std::vector<double> peaks;  // Gflop/s, between the steps
+  int64_t tokens = 0;
+};
+
+Measured measure(Session& session, const Options& options, const CompiledModel& model) {
+  const int64_t seq = model.options.seq, rows_of_step = model.options.batch * model.options.accumulate;
+  TrainStep train(session, {.accumulate = options.accumulate, .beta1 = options.betas[0], .beta2 = options.betas[1]});
+  std::vector<int32_t> ids(static_cast<size_t>(rows_of_step * (seq + 1)));
+  Rng rng(1);
+  for (int32_t& id : ids) id = static_cast<int32_t>(rng.below(static_cast<uint64_t>(model.model.config.vocab_size)));
+  std::vector<Row> rows;
+  for (int64_t r = 0; r < rows_of_step; ++r) {
+    const std::span<const int32_t> own = std::span(ids).subspan(static_cast<size_t>(r * (seq + 1)), static_cast<size_t>(seq + 1));
+    rows.push_back({own.first(static_cast<size_t>(seq)), own.subspan(1)});
+  }
+  Measured out;
+  for (int64_t step = 1; step <= options.warmup + options.steps; ++step) {
+    const bool timed = step > options.warmup;
+    if (timed && out.peaks.empty()) out.peaks.push_back(fma_sustained_gflops(model.options.isa, session.team(), kWindow));
+    const auto start = std::chrono::steady_clock::now();
+    out.tokens = train.step(rows, step, 1e-4).tokens;
+    const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+    if (!timed) continue;
+    out.step_ms.push_back(ms);
+    out.peaks.push_back(fma_sustained_gflops(model.options.isa, session.team(), kWindow));
+  }
+  return out;
+}
+
+Json run_json(const CompiledModel& model, const Measured& measured) {
+  std::vector<double> sorted = measured.step_ms;
+  std::sort(sorted.begin(), sorted.end());
+  const double tokens = static_cast<double>(measured.tokens);
+  const double peak = *std::max_element(measured.peaks.begin(), measured.peaks.end());
+  const double flops = model_flops_per_token(model.model.config, model.options.seq) * tokens;
+  const double median = sorted.size() % 2 == 1 ? sorted[sorted.size() / 2]
+                                               : 0.5 * (sorted[sorted.size() / 2 - 1] + sorted[sorted.size() / 2]);
+  const double fraction = peak_fraction(flops, sorted.front() * 1e-3, peak);
+  return {{"model", model.model.name},
+          {"batch", model.options.batch},
+          {"seq", model.options.seq},
+          {"accumulate", model.options.accumulate},
+          {"precision", "fp32"},
+          {"isa", isa_name(model.options.isa)},
+          {"threads", model.threads},
+          {"steps", measured.step_ms.size()},
+          {"step_ms_min", sorted.front()},
+          {"step_ms_median", median},
+          {"tokens_per_s", tokens / sorted.front() * 1e3},
+          {"model_flops", flops},
+          {"peak_fraction", fraction},
+          {"limit_fraction", fraction},
+          {"plan_bytes", model.compiled.plan.total_bytes(model.threads)},
+          {"process_peak_bytes", process_peak_bytes()},
+          {"compile_ms", model.compiled.compile_ms}};
+}
+
+int run(const Options& options) {
+  check_options(options);
+  validate(options);
+  ShapeOptions shape = options;
+  CompiledModel model = compile_model(shape);
+  const int64_t limit = options.memory_limit.empty() ? 0 : parse_bytes("memory-limit", options.memory_limit);
+  Session session(model.compiled.plan, model.threads, limit);
+  initialise(session, parameter_specs(model.model.config), 1);
+  const Measured measured = measure(session, options, model);
+  const Json run = run_json(model, measured);
+  if (options.json) {
+    print_json({{"cpu", cpu_name()},
+                {"peaks",
+                 {{"fp32_gflops", *std::max_element(measured.peaks.begin(), measured.peaks.end())},
+                  {"fp32_gflops_windows", measured.peaks}}},
+                {"runs", Json::array({run})}});
+    return 0;
+  }
+  print(fmt::format("{} {}x{} x{}, {} threads, {}: {:.1f} ms a step at best, {:.1f} in the median of {}\n", model.model.name,
+                    options.batch, model.options.seq, options.accumulate, model.threads, isa_name(model.options.isa),
+                    run["step_ms_min"].get<double>(), run["step_ms_median"].get<double>(), options.steps));
+  print(fmt::format("{:.0f} tokens/s, {:.3f} of the peak of {:.1f} Gflop/s, {} bytes in the process at most\n",
+                    run["tokens_per_s"].get<double>(), run["limit_fraction"].get<double>(),
+                    *std::max_element(measured.peaks.begin(), measured.peaks.end()),
+                    run["process_peak_bytes"].get<int64_t>()));
+  return 0;
+}
+
+}  // namespace
+
+void add_bench_step(CLI::App& bench, Action& action) {
+  CLI::App* command = bench.add_subcommand("step", "whole steps of training on made-up tokens");
+  const auto options = std::make_shared<Options>();
+  bind_options(*command, *options);
+  bind_json(*command, options->json);
+  command->callback([options, &action] { action = [options] { return run(*options); }; });
+}
+
+}  // namespace lamina::cli

@@ -1,0 +1,77 @@
+// The program `lamina`: parses the command line, runs one command, turns errors into one line and an exit code.
+#include <new>
+
+#include "command.h"
+#include "signals.h"
+#include "train/version.h"
+
+namespace {
+
+using lamina::Error;
+using lamina::ErrorCode;
+
+constexpr int kFailed = 1;
+constexpr int kWrongUsage = 2;
+
+std::string one_line(std::string text) {
+  while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
+  for (char& c : text)
+    if (c == '\n' || c == '\r') c = ' ';
+  return text;
+}
+
+int fail(int code, const std::string& text, const std::string& hint = {}) {
+  lamina::cli::say("lamina: error: {}", one_line(text));
+  if (!hint.empty()) lamina::cli::say("hint: {}", one_line(hint));
+  return code;
+}
+
+// The innermost command that was named, for the hint.
+std::string named_command(const CLI::App& program) {
+  std::string name = program.get_name();
+  const CLI::App* at = &program;
+  while (!at->get_subcommands().empty()) {
+    at = at->get_subcommands().front();
+    name += " " + at->get_name();
+  }
+  return name;
+}
+
+int run(int argc, char** argv) {
+  CLI::App program("Compiles a GPT into static programs with planned memory and trains it on CPUs.", "lamina");
+  program.set_version_flag("--version", std::string("lamina ") + lamina::kVersion, "print the version");
+  program.require_subcommand(1);
+  program.get_formatter()->column_width(34);
+  program.get_formatter()->label("REQUIRED", "(required)");
+  lamina::cli::Action action;
+  lamina::cli::add_train(program, action);
+  lamina::cli::add_generate(program, action);
+  lamina::cli::add_eval(program, action);
+  lamina::cli::add_tokenize(program, action);
+  lamina::cli::add_inspect(program, action);
+  lamina::cli::add_plan(program, action);
+  lamina::cli::add_doctor(program, action);
+  lamina::cli::add_bench(program, action);
+  try {
+    program.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) return program.exit(error);  // --help
+    return fail(kWrongUsage, error.what(), named_command(program) + " --help shows what is expected");
+  }
+  return action();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  lamina::cli::install_signal_handlers();
+  try {
+    return run(argc, argv);
+  } catch (const Error& error) {
+    return fail(error.code() == ErrorCode::usage ? kWrongUsage : kFailed, error.what(), error.hint());
+  } catch (const std::bad_alloc&) {
+    return fail(kFailed, "not enough memory");
+  } catch (const std::exception& error) {
+    return fail(kFailed, error.what());
+  }
+}

@@ -1,0 +1,46 @@
+// lamina plan: what a run of training would need, before anything runs.
+#include "plan_report.h"
+
+namespace lamina::cli {
+namespace {
+
+struct Options : ShapeOptions {
+  bool json = false;
+};
+
+template <OptionsOf<Options> O, typename F>
+void for_each_option(O& options, F&& f) {
+  for_each_shape_option(options, f);
+}
+
+int run(const Options& options) {
+  validate(options);
+  const CompiledModel model = compile_model(options);
+  if (options.json) {
+    print_json(plan_summary_json(model));
+  } else {
+    const Json summary = plan_summary_json(model);
+    print(fmt::format("model {}: {} parameters, batch {} x {} tokens, {} micro-batches, fp32 on {}\n", model.model.name,
+                      summary["parameters"].get<int64_t>(), model.options.batch, model.options.seq,
+                      model.options.accumulate, isa_name(model.options.isa)));
+    print(fmt::format("plan {}: compiled in {:.1f} ms, {:.3f} Tflop a step\n", model.compiled.plan.digest,
+                      model.compiled.compile_ms, summary["model_flops"].get<double>() * 1e-12));
+    print(fmt::format("nodes: forward {}, backward {} (before the passes {})\n", model.compiled.forward_nodes,
+                      model.compiled.backward_nodes, model.compiled.backward_nodes_before));
+    print(nodes_text(model) + memory_text(model));
+  }
+  check_memory_limit(options, model);
+  return 0;
+}
+
+}  // namespace
+
+void add_plan(CLI::App& program, Action& action) {
+  CLI::App* command = program.add_subcommand("plan", "memory, operations and nodes of a training run, before it runs");
+  const auto options = std::make_shared<Options>();
+  bind_options(*command, *options);
+  bind_json(*command, options->json);
+  command->callback([options, &action] { action = [options] { return run(*options); }; });
+}
+
+}  // namespace lamina::cli

@@ -1,0 +1,138 @@
+#include "plan_report.h"
+
+#include "train/flops.h"
+
+namespace lamina::cli {
+namespace {
+
+constexpr size_t kShownTensors = 8;
+
+int64_t arena_bytes(const Plan& plan) { return plan.region(Region::transient); }
+
+int64_t max_live_bytes(const Plan& plan) {
+  int64_t most = 0;
+  for (const PlanProgram& program : plan.programs) most = std::max(most, program.max_live_bytes);
+  return most;
+}
+
+std::string class_bar(int64_t bytes, int64_t total) {
+  constexpr int64_t kWidth = 40;
+  return std::string(static_cast<size_t>(total > 0 ? (bytes * kWidth + total / 2) / total : 0), '#');
+}
+
+std::string regions_text(const CompiledModel& model) {
+  const Plan& plan = model.compiled.plan;
+  std::string out = "regions\n";
+  for (Region region : {Region::persistent, Region::transient, Region::io})
+    out += fmt::format("  {:<12} {:>12}  {} bytes\n", region_name(region), bytes_text(plan.region(region)),
+                       plan.region(region));
+  const int64_t scratch = plan.scratch_bytes * model.threads;
+  out += fmt::format("  {:<12} {:>12}  {} bytes: {} on each of {} threads\n", "scratch", bytes_text(scratch), scratch,
+                     plan.scratch_bytes, model.threads);
+  out += fmt::format("  {:<12} {:>12}  {} bytes\n", "all", bytes_text(plan.total_bytes(model.threads)),
+                     plan.total_bytes(model.threads));
+  return out;
+}
+
+std::string programs_text(const Plan& plan) {
+  std::string out = "programs\n";
+  for (const PlanProgram& program : plan.programs) {
+    const double ratio = program.max_live_bytes > 0 ? static_cast<double>(program.arena_bytes) /
+                                                          static_cast<double>(program.max_live_bytes)
+                                                    : 1.0;
+    out += fmt::format("  {:<12} {:>5} steps, arena {} bytes, most alive {} bytes, ratio {:.4f}\n", program.name,
+                       program.steps.size(), program.arena_bytes, program.max_live_bytes, ratio);
+  }
+  return out;
+}
+
+}  // namespace
+
+CompiledModel compile_model(const ShapeOptions& shape) {
+  CompiledModel out;
+  out.model = open_model(shape.model);
+  for (const std::string& warning : out.model.warnings) say("warning: {}", warning);
+  out.model.config = with_dropout(out.model.config, shape.dropout);
+  out.options = compile_options(shape, out.model.config);
+  out.options.eval = true;
+  out.threads = shape.thread_count();
+  out.compiled = compile(out.model.config, out.options);
+  out.memory = memory_picture(out.compiled.plan, out.threads);
+  return out;
+}
+
+void check_memory_limit(const ShapeOptions& shape, const CompiledModel& model) {
+  if (shape.memory_limit.empty()) return;
+  const int64_t limit = parse_bytes("memory-limit", shape.memory_limit);
+  const int64_t needed = model.compiled.plan.total_bytes(model.threads);
+  if (needed > limit)
+    throw_error(ErrorCode::memory, "not enough memory for the plan: needs {} bytes, the limit is {}", needed, limit);
+}
+
+std::string nodes_text(const CompiledModel& model) {
+  std::string out = fmt::format("passes{:>44}\n", "nodes before   after");
+  for (const PassRecord& record : model.compiled.passes)
+    out += fmt::format("  {:<12} {:<28} {:>6}  {:>6}\n", record.graph, record.pass, record.nodes_before,
+                       record.nodes_after);
+  return out;
+}
+
+std::string memory_text(const CompiledModel& model) {
+  const MemoryPicture& memory = model.memory;
+  std::string out = regions_text(model) + programs_text(model.compiled.plan);
+  int64_t total = 0;
+  for (const MemoryClass& entry : memory.classes) total += entry.bytes;
+  out += fmt::format("at the peak: program {}, step {}\n", memory.program, memory.step.empty() ? "none" : memory.step);
+  for (const MemoryClass& entry : memory.classes)
+    out += fmt::format("  {:<12} {:>12}  {}\n", entry.name, bytes_text(entry.bytes), class_bar(entry.bytes, total));
+  out += "largest tensors of the arena at the peak\n";
+  for (size_t i = 0; i < std::min(kShownTensors, memory.live.size()); ++i) {
+    const MemoryTensor& tensor = memory.live[i];
+    out += fmt::format("  {:>12}  {} {} ({})\n", bytes_text(tensor.bytes), tensor.name, tensor.shape,
+                       tensor.tensor_class);
+  }
+  return out;
+}
+
+Json classes_json(const MemoryPicture& memory) {
+  Json out = Json::object();
+  for (const MemoryClass& entry : memory.classes) out[entry.name] = entry.bytes;
+  return out;
+}
+
+Json plan_summary_json(const CompiledModel& model) {
+  const Compiled& compiled = model.compiled;
+  const CompileOptions& options = model.options;
+  Json passes = Json::array();
+  for (const PassRecord& record : compiled.passes)
+    passes.push_back({{"program", record.graph},
+                      {"pass", record.pass},
+                      {"nodes_before", record.nodes_before},
+                      {"nodes_after", record.nodes_after}});
+  const double tokens = static_cast<double>(options.batch * options.seq * options.accumulate);
+  return {{"model", model.model.name},
+          {"parameters", parameter_count(model.model.config)},
+          {"batch", options.batch},
+          {"seq", options.seq},
+          {"accumulate", options.accumulate},
+          {"precision", "fp32"},
+          {"isa", isa_name(options.isa)},
+          {"threads", model.threads},
+          {"digest", compiled.plan.digest},
+          {"compile_ms", compiled.compile_ms},
+          {"nodes",
+           {{"forward", compiled.forward_nodes},
+            {"backward", compiled.backward_nodes},
+            {"backward_before", compiled.backward_nodes_before}}},
+          {"passes", passes},
+          {"arena_bytes", arena_bytes(compiled.plan)},
+          {"max_live_bytes", max_live_bytes(compiled.plan)},
+          {"total_bytes", compiled.plan.total_bytes(model.threads)},
+          {"classes", classes_json(model.memory)},
+          {"peak_owner", model.memory.step},
+          {"peak_program", model.memory.program},
+          {"predicted_step_ms", nullptr},
+          {"model_flops", model_flops_per_token(model.model.config, options.seq) * tokens}};
+}
+
+}  // namespace lamina::cli

@@ -1,0 +1,34 @@
+#include "signals.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+namespace lamina::cli {
+namespace {
+
+volatile sig_atomic_t guarded = 0;
+volatile sig_atomic_t received = 0;
+
+extern "C" void on_signal(int signal) {
+  if (guarded == 0 || received != 0) _exit(128 + signal);
+  received = signal;
+}
+
+}  // namespace
+
+void install_signal_handlers() {
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  sigemptyset(&action.sa_mask);
+  action.sa_flags = SA_RESTART;
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+  signal(SIGPIPE, SIG_IGN);  // a reader that went away is an error of a write
+}
+
+int stop_signal() { return received; }
+
+StopGuard::StopGuard() { guarded = 1; }
+StopGuard::~StopGuard() { guarded = 0; }
+
+}  // namespace lamina::cli

@@ -1,0 +1,26 @@
+# Flags of every target: `lamina_flags` is linked privately by all of them.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_CXX_SCAN_FOR_MODULES OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release)
+endif()
+
+add_library(lamina_flags INTERFACE)
+# A fused multiply-add happens only where it is written, so that equal plans give equal bits on every compiler.
+target_compile_options(lamina_flags INTERFACE -Wall -Wextra -Werror -ffp-contract=off -fno-math-errno)
+if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  target_compile_options(lamina_flags INTERFACE -Wno-unknown-warning-option)  # pragmas name what only g++ warns of
+endif()
+
+set(LAMINA_SANITIZE "" CACHE STRING "Sanitizers of every target, as in -fsanitize=")
+if(LAMINA_SANITIZE)
+  add_compile_options(-fsanitize=${LAMINA_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${LAMINA_SANITIZE})
+endif()

@@ -1,0 +1,84 @@
+#include "base/cpu.h"
+
+#include <sched.h>
+
+#include <array>
+#include <cstdlib>
+#include <fstream>
+
+#include "base/error.h"
+
+namespace lamina {
+namespace {
+
+constexpr std::array<Isa, 3> kIsas{Isa::portable, Isa::avx2, Isa::avx512};
+
+}  // namespace
+
+std::string_view isa_name(Isa isa) {
+  switch (isa) {
+    case Isa::portable: return "portable";
+    case Isa::avx2: return "avx2";
+    case Isa::avx512: return "avx512";
+  }
+  return "unknown";
+}
+
+std::optional<Isa> parse_isa(std::string_view name) {
+  for (Isa isa : kIsas)
+    if (isa_name(isa) == name) return isa;
+  return std::nullopt;
+}
+
+bool cpu_has(Isa isa) {
+#if defined(__x86_64__)
+  switch (isa) {
+    case Isa::portable: return true;
+    case Isa::avx2: return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    case Isa::avx512:
+      return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+             __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+  }
+#endif
+  return isa == Isa::portable;
+}
+
+std::vector<Isa> available_isas() {
+  std::vector<Isa> out;
+  for (Isa isa : kIsas)
+    if (cpu_has(isa)) out.push_back(isa);
+  return out;
+}
+
+Isa select_isa() {
+  const char* forced = std::getenv("LAMINA_ISA");
+  if (forced == nullptr || *forced == '\0') return available_isas().back();
+  const std::optional<Isa> isa = parse_isa(forced);
+  if (!isa)
+    throw_error(ErrorCode::usage, "unknown instruction set: LAMINA_ISA, expected portable, avx2 or avx512, got {}",
+                forced);
+  if (!cpu_has(*isa))
+    throw_error(ErrorCode::usage, "instruction set not available: LAMINA_ISA={}, this CPU ({}) has at most {}", forced,
+                cpu_name(), isa_name(available_isas().back()));
+  return *isa;
+}
+
+std::string cpu_name() {
+  std::ifstream info("/proc/cpuinfo");
+  std::string line;
+  while (std::getline(info, line)) {
+    if (!line.starts_with("model name")) continue;
+    const size_t colon = line.find(": ");
+    if (colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "unknown";
+}
+
+int cpu_count() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
+  return CPU_COUNT(&set);
+}
+
+}  // namespace lamina

@@ -1,0 +1,25 @@
+// What this processor can do, and which rung of the kernel ladder is in use.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lamina {
+
+// The rungs, in rising order. `portable` is baseline x86-64 (or any other machine), compiled from the same sources.
+enum class Isa { portable, avx2, avx512 };
+
+std::string_view isa_name(Isa isa);  // "portable", "avx2", "avx512"
+std::optional<Isa> parse_isa(std::string_view name);
+
+bool cpu_has(Isa isa);              // the processor and the operating system support it
+std::vector<Isa> available_isas();  // rising
+// The best rung, or the one that LAMINA_ISA names. Throws Error(usage) where the name is unknown or the CPU lacks it.
+Isa select_isa();
+
+std::string cpu_name();  // as the processor states it, "unknown" where it does not
+int cpu_count();         // processors that this process may run on
+
+}  // namespace lamina

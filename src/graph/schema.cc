@@ -1,0 +1,48 @@
+#include "graph/schema.h"
+
+#include <array>
+
+#include "base/error.h"
+
+namespace lamina {
+
+#define OP(name, attrs) extern const OpSchema schema_##name;
+#include "base/ops.def"
+#undef OP
+
+const OpSchema& schema(Op op) {
+  switch (op) {
+#define OP(name, attrs) \
+  case Op::name: return schema_##name;
+#include "base/ops.def"
+#undef OP
+  }
+  LAMINA_CHECK(false, "op {} has no schema", static_cast<int>(op));
+}
+
+std::string expect_shape(const char* what, const Shape& expected, const Shape& got) {
+  if (expected == got) return {};
+  return fmt::format("{}, expected {}, got {}", what, expected.text(), got.text());
+}
+
+std::string expect_rank(const char* what, int rank, const Shape& got) {
+  if (got.rank == rank) return {};
+  return fmt::format("{}, expected {} dimensions, got {}", what, rank, got.text());
+}
+
+Shape leading(const Shape& shape) {
+  Shape out = shape;
+  LAMINA_CHECK(shape.rank > 0, "a scalar has no leading dimensions");
+  out.rank -= 1;
+  out[out.rank] = 0;
+  return out;
+}
+
+Shape with_last(const Shape& shape, int64_t last) {
+  Shape out = shape;
+  LAMINA_CHECK(shape.rank > 0, "a scalar has no last dimension");
+  out[out.rank - 1] = last;
+  return out;
+}
+
+}  // namespace lamina

@@ -1,0 +1,36 @@
+// A HuggingFace folder into a session that was compiled for it, and back. What is generated or evaluated is the
+// caller's business.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "compile.h"
+#include "io/hf_folder.h"
+#include "runtime/session.h"
+
+namespace lamina {
+
+struct LoadedModel {
+  ModelConfig config;
+  std::vector<ParameterSpec> specs;
+  std::unique_ptr<Session> session;
+  std::vector<std::string> warnings;  // a line each, for people
+};
+
+struct LoadOptions {
+  // What to compile, once the config is known. The ISA is set here.
+  std::function<CompileOptions(const ModelConfig&)> needs;
+  int threads = 1;
+  int64_t memory_limit = 0;  // bytes, 0: what the machine has
+};
+
+// `folder` holds config.json and weights. Everything that can be wrong with the files is found before memory is taken.
+LoadedModel load_model(const std::string& folder, const LoadOptions& options);
+
+// Parameters of a session into the folder, made if missing: config.json, generation_config.json, model.safetensors.
+void save_model(const std::string& folder, const ModelConfig& config, const Session& session);
+
+}  // namespace lamina

@@ -1,0 +1,110 @@
+#include "io/atomic_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+
+#include "base/error.h"
+
+namespace lamina {
+namespace {
+
+// One write call takes at most this much, so that a full disk is noticed early and the limit of the call never matters.
+constexpr size_t kChunk = size_t{64} << 20;
+
+std::string folder_of(const std::string& path) {
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  return folder.empty() ? "." : folder;
+}
+
+// Different for each file of a process and for each process of a machine.
+std::string temporary_name(const std::string& path) {
+  static std::atomic<uint64_t> counter{0};
+  const std::filesystem::path target(path);
+  return (target.parent_path() /
+          fmt::format(".{}.{}-{}.tmp", target.filename().string(), ::getpid(), counter.fetch_add(1)))
+      .string();
+}
+
+}  // namespace
+
+AtomicFile::AtomicFile(const std::string& path) : path_(path), folder_(folder_of(path)) {
+  std::error_code ignored;
+  const std::filesystem::path target(path);
+  if (target.filename().empty() || std::filesystem::is_directory(target, ignored)) fail("write", EISDIR);
+  for (int attempt = 0; fd_ < 0; ++attempt) {
+    temporary_ = temporary_name(path);
+    fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    // A temporary of a process that died and had the same id: take another name.
+    if (fd_ < 0 && !(errno == EEXIST && attempt < 100)) fail("create", errno);
+  }
+}
+
+AtomicFile::~AtomicFile() { discard(); }
+
+void AtomicFile::discard() noexcept {
+  if (fd_ < 0) return;
+  ::close(fd_);
+  ::unlink(temporary_.c_str());
+  fd_ = -1;
+}
+
+void AtomicFile::fail(const char* what, int reason) {
+  discard();
+  throw_error(ErrorCode::io, "cannot {} file: {}: {} (after {} bytes)", what, path_, std::strerror(reason), size_);
+}
+
+void AtomicFile::write(std::span<const std::byte> bytes) {
+  LAMINA_CHECK(fd_ >= 0, "write to {} after commit or failure", path_);
+  while (!bytes.empty()) {
+    const ssize_t done = ::write(fd_, bytes.data(), std::min(bytes.size(), kChunk));
+    if (done < 0 && errno == EINTR) continue;
+    if (done <= 0) fail("write", done < 0 ? errno : ENOSPC);
+    size_ += done;
+    bytes = bytes.subspan(static_cast<size_t>(done));
+  }
+}
+
+void AtomicFile::commit() {
+  LAMINA_CHECK(fd_ >= 0, "commit of {} after commit or failure", path_);
+  if (::fsync(fd_) != 0) fail("flush", errno);
+  const int fd = fd_;
+  fd_ = -1;
+  const bool closed = ::close(fd) == 0;
+  if (!closed || std::rename(temporary_.c_str(), path_.c_str()) != 0) {
+    const int reason = errno;
+    ::unlink(temporary_.c_str());
+    fail(closed ? "rename" : "close", reason);
+  }
+  sync_folder(folder_);
+}
+
+void write_file(const std::string& path, std::string_view content) {
+  AtomicFile file(path);
+  file.write(content);
+  file.commit();
+}
+
+void make_folder(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (!error && !std::filesystem::is_directory(path, error)) error = std::make_error_code(std::errc::not_a_directory);
+  if (error) throw_error(ErrorCode::io, "cannot create folder: {}: {}", path, error.message());
+}
+
+void sync_folder(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) throw_error(ErrorCode::io, "cannot open folder: {}: {}", path, std::strerror(errno));
+  const bool done = ::fsync(fd) == 0 || errno == EINVAL || errno == ENOTSUP;  // some file systems have no such thing
+  const int reason = errno;
+  ::close(fd);
+  if (!done) throw_error(ErrorCode::io, "cannot flush folder: {}: {}", path, std::strerror(reason));
+}
+
+}  // namespace lamina

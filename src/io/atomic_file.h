@@ -1,0 +1,46 @@
+// A file that is there whole or not at all: written under a hidden name in the same folder, flushed to the disk, then
+// renamed. What goes wrong before commit() leaves the old file as it was and no temporary behind.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace lamina {
+
+class AtomicFile {
+ public:
+  explicit AtomicFile(const std::string& path);  // throws Error(io) naming path and reason, as all below do
+  ~AtomicFile();                                 // without commit: removes the temporary
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  void write(std::span<const std::byte> bytes);
+  void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
+  void commit();  // flush, rename, flush the folder; nothing may be written after it
+
+  int64_t size() const { return size_; }
+  const std::string& path() const { return path_; }
+
+ private:
+  [[noreturn]] void fail(const char* what, int reason);
+  void discard() noexcept;
+
+  std::string path_;
+  std::string folder_;
+  std::string temporary_;
+  int fd_ = -1;
+  int64_t size_ = 0;
+};
+
+void write_file(const std::string& path, std::string_view content);
+
+// Makes the folder and those above it where they are missing. Throws Error(io).
+void make_folder(const std::string& path);
+
+// Flushes the folder's own entries to the disk. Throws Error(io).
+void sync_folder(const std::string& path);
+
+}  // namespace lamina

@@ -1,0 +1,53 @@
+// Files of token ids: llm.c's (a header of 256 int32, then ids) and nanoGPT's (ids and nothing else). A view over the
+// mapped file by 64-bit offsets; memory grows with what is read at a time, not with the file. Splits no text.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/file_map.h"
+
+namespace lamina {
+
+enum class TokenType { u16, u32, i32 };
+
+std::string_view token_type_name(TokenType type);  // "u16", "u32", "i32"
+std::optional<TokenType> parse_token_type(std::string_view name);
+
+class TokenFile {
+ public:
+  // Without `type`, a file with llm.c's header is read by it and any other file is u16. Throws Error(invalid) that
+  // names the file where its size is no whole number of ids, or the header and the size (or `type`) disagree.
+  explicit TokenFile(const std::string& path, std::optional<TokenType> type = std::nullopt);
+
+  const std::string& path() const { return map_.path(); }
+  TokenType type() const { return type_; }
+  int64_t size() const { return count_; }  // number of ids
+
+  // ids [begin, begin + out.size()), which must lie in the file. Only after check_ids() are they within a vocabulary.
+  void read(int64_t begin, std::span<int32_t> out) const;
+
+  // Reads the whole file once. Throws Error(invalid) that names the file, the place of the first id that is not below
+  // `vocab_size`, its byte offset, the id and the size of the vocabulary.
+  void check_ids(int64_t vocab_size) const;
+
+  // Throws Error(invalid) that names the file and both numbers where it holds fewer ids.
+  void require(int64_t count) const;
+
+ private:
+  void read_header(std::optional<TokenType> type);
+  int64_t value(int64_t i) const;
+
+  FileMap map_;
+  TokenType type_ = TokenType::u16;
+  int64_t begin_ = 0;  // bytes before the first id
+  int64_t count_ = 0;
+};
+
+// llm.c's form: magic 20240520, version 1, u16 ids. Throws Error(invalid) for an id above 65535.
+void write_token_file(const std::string& path, std::span<const int32_t> ids);
+
+}  // namespace lamina

@@ -1,0 +1,91 @@
+// The inner part of matrix products: a tile of sums that stays in registers while one operand is broadcast and the other
+// is read as vectors. What is packed, in which order tiles are visited and what happens to a finished tile is in the
+// gemm_*.cc that include this; attention uses the same tile.
+//
+//              k ->                      vecs * kLanes columns
+//   rows  | a a a a a |    x    k | b b b b … |     =    rows x columns of sums
+//
+// Every sum is a chain of fused multiply-adds in rising k (portable: product and sum rounded apart). A product longer
+// than kChunk is cut there; the chunks are added in rising order. Nothing else decides the bits of a result: not the
+// number of rows or tasks around it.
+#pragma once
+
+#include "kernels/cpu/args.h"
+
+namespace lamina::LAMINA_ISA_NAMESPACE {
+
+// The register tile: kTileRows x kTileVecs sums, kTileVecs vectors and a broadcast. nr, the width of a weight's panel,
+// is kPanel.
+#if defined(LAMINA_ISA_AVX512)
+constexpr int kTileRows = 8;
+constexpr int kTileVecs = 3;
+#elif defined(LAMINA_ISA_AVX2)
+constexpr int kTileRows = 6;
+constexpr int kTileVecs = 2;
+#else
+constexpr int kTileRows = 2;
+constexpr int kTileVecs = 1;
+#endif
+constexpr int kPanel = kTileVecs * kLanes;
+
+constexpr int64_t kChunk = 768;  // a multiple of kPanel on every ISA
+constexpr int64_t kLine = 16;    // floats in a cache line
+
+// sum[i][j] += a(i, k) * b(k, j) for k in [0, n): a(i, k) at a[i*row + k*step], vector j of b(k, ·) at
+// b[k*b_step + j*kLanes].
+template <int rows, int vecs>
+LAMINA_INLINE void multiply_add(Vec (&sum)[rows][vecs], const float* a, int64_t row, int64_t step, const float* b,
+                                int64_t b_step, int64_t n) {
+#pragma GCC unroll 4
+  for (int64_t k = 0; k < n; ++k) {
+    Vec v[vecs];
+    LAMINA_UNROLL for (int j = 0; j < vecs; ++j) v[j] = load(b + k * b_step + j * kLanes);
+    LAMINA_UNROLL for (int i = 0; i < rows; ++i) {
+      const Vec x = broadcast(a[i * row + k * step]);
+      LAMINA_UNROLL for (int j = 0; j < vecs; ++j) sum[i][j] = fma(x, v[j], sum[i][j]);
+    }
+  }
+}
+
+template <int rows, int vecs>
+LAMINA_INLINE void clear(Vec (&sum)[rows][vecs]) {
+  LAMINA_UNROLL for (int i = 0; i < rows; ++i) {
+    LAMINA_UNROLL for (int j = 0; j < vecs; ++j) sum[i][j] = zero();
+  }
+}
+
+// dst[c*dst_ld + r] = src[r*ld + c]; the lanes r from `rows` up to the next multiple of kLanes become zero.
+LAMINA_NOINLINE void transpose_rows(const float* src, int64_t ld, int64_t rows, int64_t columns, float* dst,
+                                    int64_t dst_ld) {
+  for (int64_t c = 0; c < columns; c += kLanes) {
+    const int64_t width = smaller(kLanes, columns - c);
+    for (int64_t r = 0; r < rows; r += kLanes) {
+      Vec block[kLanes];
+      LAMINA_UNROLL for (int i = 0; i < kLanes; ++i) {
+        const float* from = src + (r + i) * ld + c;
+        block[i] = r + i >= rows ? zero() : width == kLanes ? load(from) : load_n(from, width);
+      }
+      transpose(block);
+      LAMINA_UNROLL for (int i = 0; i < kLanes; ++i) {
+        if (i < width) store(dst + (c + i) * dst_ld + r, block[i]);
+      }
+    }
+  }
+}
+
+// Calls f.template operator()<rows>() for the given number of rows, 1 <= rows <= most.
+template <int most, typename F>
+LAMINA_INLINE void with_rows(int64_t rows, const F& f) {
+  if constexpr (most > 1) {
+    if (rows < most) return with_rows<most - 1>(rows, f);
+  }
+  f.template operator()<most>();
+}
+
+// Calls f.template operator()<vecs>() for the vectors that so many lanes need, at most `most`.
+template <int most, typename F>
+LAMINA_INLINE void with_vecs(int64_t lanes, const F& f) {
+  with_rows<most>(ceil_div(lanes, kLanes), f);
+}
+
+}  // namespace lamina::LAMINA_ISA_NAMESPACE

@@ -1,0 +1,174 @@
+// linear_bwd_input: dx = dy Wᵀ + acc?, from the panels in which W already lies. The roles of the forward product are
+// swapped: elements of W are broadcast, dy is packed so that its rows m become the lanes of vectors, and the sums are
+// dxᵀ, transposed on their way out:
+//
+//        n ->                   m ->                      m ->
+//   k  | w w w w |    x    n  | dy dy dy … |    =    k  | dxᵀ … |
+//
+// For each chunk of N: pack dy; for each sliver of kTileRows rows k: for each vector panel of m: one register tile. The
+// packed chunk stays in the second-level cache, the sliver of W in the first. dxᵀ is summed up in scratch. A task is a
+// block of m by a block of k.
+#include "kernels/cpu/gemm.h"
+
+namespace lamina::LAMINA_ISA_NAMESPACE {
+namespace {
+
+#if defined(LAMINA_ISA_AVX512)
+constexpr int64_t kBlockPanels = 2;
+#else
+constexpr int64_t kBlockPanels = 4;
+#endif
+constexpr int64_t kBlockM = kBlockPanels * kPanel;
+constexpr int64_t kMostK = 768;  // of a task: what the packing of dy is spread over
+constexpr int64_t kLeastK = 192;
+constexpr int64_t kEnoughTasks = 8;
+constexpr int64_t kSliverLines = kTileRows * kPanel / kLine;                            // of one panel of W
+constexpr int64_t kLinesAhead = (kSliverLines + kBlockPanels - 1) / kBlockPanels;  // fetched per panel of m
+
+struct Problem {
+  const float* dy;      // (M, N)
+  const float* weight;  // (K, N) in panels
+  const float* acc;     // (M, K) or null
+  float* dx;            // (M, K)
+  int64_t M, K, N;
+  int64_t m_blocks, k_blocks, k_per_block;
+};
+
+Problem problem_of(const Args& args) {
+  Problem p{};
+  p.dy = input(args, 0);
+  p.weight = input(args, 1);
+  p.acc = input(args, 2);
+  p.dx = output(args, 0);
+  p.M = row_count(args.in[0]);
+  p.K = dims(args.in[1])[0];
+  p.N = dims(args.in[1])[1];
+  p.m_blocks = ceil_div(p.M, kBlockM);
+  int64_t blocks = ceil_div(p.K, kMostK);
+  if (p.m_blocks * blocks < kEnoughTasks)
+    blocks = smaller(ceil_div(p.K, kLeastK), ceil_div(kEnoughTasks, larger(1, p.m_blocks)));
+  p.k_per_block = ceil_div(ceil_div(p.K, larger(1, blocks)), kTileRows) * kTileRows;
+  p.k_blocks = p.K == 0 ? 0 : ceil_div(p.K, p.k_per_block);
+  return p;
+}
+
+// rows of m of the block, `n` columns of dy  ->  panels of kPanel lanes, the last one of as few vectors as do.
+void pack(const float* dy, int64_t ld, int64_t rows, int64_t n, float* packed) {
+  for (int64_t m = 0; m < rows; m += kPanel) {
+    const int64_t lanes = smaller(kPanel, ceil_div(rows - m, kLanes) * kLanes);
+    transpose_rows(dy + m * ld, ld, smaller(lanes, rows - m), n, packed + m * n, lanes);
+  }
+}
+
+struct Sliver {
+  const float* weight;  // element (first k, first n of the chunk) of its panel
+  int64_t next;         // distance of the sliver after this one, which is fetched meanwhile
+  int64_t n;            // columns of the chunk
+  bool first;           // the chunk
+};
+
+// One register tile: `rows` rows k by one panel of m.
+template <int rows, int vecs>
+LAMINA_NOINLINE void tile(const Problem& p, const Sliver& s, const float* packed, int64_t panel, float* sums) {
+  constexpr int width = vecs * kLanes;
+  Vec sum[rows][vecs];
+  clear(sum);
+  const float* w = s.weight;
+  int64_t n = 0;
+  for (; n + kPanel <= s.n; n += kPanel) {
+    LAMINA_UNROLL for (int64_t i = 0; i < kLinesAhead; ++i) {
+      __builtin_prefetch(w + s.next + (panel * kLinesAhead + i) % kSliverLines * kLine, 0, 2);
+    }
+    multiply_add(sum, w, kPanel, 1, packed + n * width, width, kPanel);
+    w += p.K * kPanel;
+  }
+  multiply_add(sum, w, kPanel, 1, packed + n * width, width, s.n - n);
+  LAMINA_UNROLL for (int i = 0; i < rows; ++i) {
+    LAMINA_UNROLL for (int j = 0; j < vecs; ++j) {
+      float* to = sums + i * kBlockM + j * kLanes;
+      store(to, s.first ? sum[i][j] : add(load(to), sum[i][j]));
+    }
+  }
+}
+
+// All tiles of one chunk.
+void multiply(const Problem& p, int64_t n0, int64_t k0, int64_t k_end, int64_t rows, const float* packed, float* sums) {
+  Sliver s{};
+  s.n = smaller(kChunk, p.N - n0);
+  s.first = n0 == 0;
+  int64_t step = kTileRows;
+  for (int64_t k = k0; k < k_end; k += step) {
+    if (k + kTileRows > k_end) step = 1;  // the last rows, where K is no multiple, one by one
+    s.weight = p.weight + n0 * p.K + k * kPanel;
+    s.next = k + 2 * kTileRows <= k_end ? kTileRows * kPanel : 0;
+    for (int64_t m = 0; m < rows; m += kPanel) {
+      float* to = sums + (k - k0) * kBlockM + m;
+      with_vecs<kTileVecs>(rows - m, [&]<int vecs>() {
+        if (step == kTileRows)
+          tile<kTileRows, vecs>(p, s, packed + m * s.n, m / kPanel, to);
+        else
+          tile<1, vecs>(p, s, packed + m * s.n, m / kPanel, to);
+      });
+    }
+  }
+}
+
+// dx[m][k] = sums[k][m] + acc[m][k], in blocks of kLanes x kLanes.
+LAMINA_NOINLINE void write(const Problem& p, int64_t m0, int64_t rows, int64_t k0, int64_t k_end, const float* sums) {
+  for (int64_t m = 0; m < rows; m += kLanes) {
+    for (int64_t k = k0; k < k_end; k += kLanes) {
+      const int64_t width = smaller(kLanes, k_end - k);
+      Vec block[kLanes];
+      LAMINA_UNROLL for (int i = 0; i < kLanes; ++i) {
+        block[i] = i < width ? load(sums + (k - k0 + i) * kBlockM + m) : zero();
+      }
+      transpose(block);
+      const int64_t at = (m0 + m) * p.K + k;
+      LAMINA_UNROLL for (int i = 0; i < kLanes; ++i) {
+        if (m + i >= rows) continue;
+        const int64_t to = at + i * p.K;
+        if (width == kLanes)
+          store(p.dx + to, p.acc == nullptr ? block[i] : add(block[i], load(p.acc + to)));
+        else
+          store_n(p.dx + to, p.acc == nullptr ? block[i] : add(block[i], load_n(p.acc + to, width)), width);
+      }
+    }
+  }
+}
+
+void run_task(const Problem& p, int64_t task, float* scratch) {
+  float* packed = scratch;
+  float* sums = scratch + kBlockM * kChunk;
+  const int64_t m0 = task / p.k_blocks * kBlockM;
+  const int64_t rows = smaller(kBlockM, p.M - m0);
+  const int64_t k0 = task % p.k_blocks * p.k_per_block;
+  const int64_t k_end = smaller(p.K, k0 + p.k_per_block);
+  for (int64_t n = 0; n == 0 || n < p.N; n += kChunk) {
+    pack(p.dy + m0 * p.N + n, p.N, rows, smaller(kChunk, p.N - n), packed);
+    multiply(p, n, k0, k_end, rows, packed, sums);
+  }
+  write(p, m0, rows, k0, k_end, sums);
+}
+
+void run(const Args& args, int64_t begin, int64_t end, std::byte* scratch) noexcept {
+  const Problem p = problem_of(args);
+  for (int64_t task = begin; task < end; ++task) run_task(p, task, reinterpret_cast<float*>(scratch));
+}
+
+int64_t tasks(const Args& args) noexcept {
+  const Problem p = problem_of(args);
+  return p.m_blocks * p.k_blocks;
+}
+
+int64_t scratch_bytes(const Args& args) noexcept {
+  const Problem p = problem_of(args);
+  return kBlockM * (kChunk + p.k_per_block) * static_cast<int64_t>(sizeof(float));
+}
+
+}  // namespace
+
+extern constinit const Kernel kernel_linear_bwd_input_f32{
+    Op::linear_bwd_input, "linear_bwd_input.f32." LAMINA_STRING(LAMINA_ISA_NAMESPACE) ".kc768", run, tasks,
+    scratch_bytes};
+
+}  // namespace lamina::LAMINA_ISA_NAMESPACE

@@ -1,0 +1,43 @@
+// The loops behind kernels/peak.h: multiply-adds in registers, and reads of memory.
+#include "kernels/cpu/peak_loops.h"
+#include "kernels/cpu/simd.h"
+
+namespace lamina::LAMINA_ISA_NAMESPACE {
+namespace {
+
+// Independent chains: enough to hide the latency, few enough to stay in registers.
+#if defined(LAMINA_ISA_AVX512)
+constexpr int kChains = 24;
+#elif defined(LAMINA_ISA_AVX2)
+constexpr int kChains = 12;
+#else
+constexpr int kChains = 3;  // of 16 lanes, 4 registers each
+#endif
+
+float multiply_add(int64_t iterations) noexcept {
+  const volatile float half = 0.5f;  // volatile: what the compiler does not know it cannot simplify
+  const Vec factor = broadcast(half), term = broadcast(half);
+  Vec c[kChains];
+  LAMINA_UNROLL for (int i = 0; i < kChains; ++i) c[i] = broadcast(static_cast<float>(i));
+  for (int64_t n = 0; n < iterations; ++n) {
+    LAMINA_UNROLL for (int i = 0; i < kChains; ++i) c[i] = fma(c[i], factor, term);
+  }
+  LAMINA_UNROLL for (int i = 1; i < kChains; ++i) c[0] = add(c[0], c[i]);
+  return horizontal_sum(c[0]);
+}
+
+float read(const float* data, int64_t count) noexcept {
+  Vec sum[8];
+  LAMINA_UNROLL for (int i = 0; i < 8; ++i) sum[i] = zero();
+  for (int64_t n = 0; n < count; n += 8 * kLanes) {
+    LAMINA_UNROLL for (int i = 0; i < 8; ++i) sum[i] = add(sum[i], load(data + n + i * kLanes));
+  }
+  LAMINA_UNROLL for (int i = 1; i < 8; ++i) sum[0] = add(sum[0], sum[i]);
+  return horizontal_sum(sum[0]);
+}
+
+}  // namespace
+
+extern constinit const PeakLoops peak_loops{multiply_add, 2.0 * kChains * kLanes, read};
+
+}  // namespace lamina::LAMINA_ISA_NAMESPACE

@@ -1,0 +1,58 @@
+// How an op runs. Every kernel has one signature, so that the session needs no glue per op: pointers, shapes, layouts
+// and attributes in, a range of tasks to do. A kernel knows no graph, no thread and no allocator.
+//
+// Contract of every kernel:
+//  * tasks(args) and scratch(args) look at shapes, layouts and attributes only, never at data;
+//  * the output of a task depends on nothing but the inputs: any thread may run any task, in any order, and the bits are
+//    the same. A reduction that spans tasks does not exist: it is made by a second op over fixed blocks;
+//  * an output may lie exactly on the input that `in_place` names, otherwise outputs overlap nothing;
+//  * preconditions (shapes, layouts, finite sizes) were proved when the plan was bound: there are no checks inside;
+//  * where layouts pad (panel), padding in weights is zero and a kernel that writes a panel writes zeros there.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "base/cpu.h"
+#include "base/layout.h"
+#include "base/op.h"
+#include "base/shape.h"
+
+namespace lamina {
+
+struct TensorArg {
+  void* data = nullptr;  // null: an optional input that is absent
+  Shape shape;
+  Layout layout;
+};
+
+struct Args {
+  const TensorArg* in = nullptr;
+  const TensorArg* out = nullptr;
+  int32_t n_in = 0;
+  int32_t n_out = 0;
+  const void* attrs = nullptr;  // the op's own attribute struct
+};
+
+struct Kernel {
+  Op op;
+  const char* id;  // op, arithmetic, ISA and every constant that sets the order of summation: "linear.f32.avx2.kc768"
+  void (*run)(const Args& args, int64_t begin, int64_t end, std::byte* scratch) noexcept;
+  int64_t (*tasks)(const Args& args) noexcept;
+  int64_t (*scratch)(const Args& args) noexcept;  // bytes per thread, 64-byte aligned when passed to run
+};
+
+// What one rung of the ladder offers. One table per ISA, constant-initialised.
+struct KernelTable {
+  Isa isa;
+  int32_t nr;  // panel width of weights
+  std::span<const Kernel* const> kernels;
+};
+
+const KernelTable& kernel_table(Isa isa);            // the table of one rung
+const Kernel* find_kernel(const KernelTable& table, Op op);       // null where the rung has none
+const Kernel* find_kernel_by_id(std::string_view id);             // over all rungs; null where unknown
+
+}  // namespace lamina

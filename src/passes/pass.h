@@ -1,0 +1,54 @@
+// Passes rewrite a graph. Each is one function in one file and one row in pipeline.cc. A pass says whether it changed the
+// graph; the pipeline verifies the result and, when asked, checks the claim against a hash of the text.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace lamina {
+
+struct PassContext {
+  int32_t panel_width = 16;  // nr of the kernels that will run: the layout of weights
+};
+
+struct Pass {
+  std::string_view name;
+  bool (*run)(Graph& graph, const PassContext& context);
+  std::string_view what;  // one line for people
+};
+
+// In order. The forward passes run before differentiation, the whole ones after it and on programs without gradients.
+std::span<const Pass> forward_passes();
+std::span<const Pass> whole_passes();
+
+struct PassRecord {
+  std::string graph;
+  std::string pass;
+  size_t nodes_before = 0;
+  size_t nodes_after = 0;
+};
+
+struct PipelineOptions {
+  std::vector<std::string> skip;  // names of passes to leave out
+  bool check_claims = false;      // compare "changed" with the text: slow, for tests
+  // Called after each pass that ran: the graph as it is then. For `inspect --after`.
+  std::function<void(const Graph&, std::string_view pass)> observe;
+};
+
+// Runs the passes on the graph, verifies after each, appends a record for each.
+void run_passes(Graph& graph, std::span<const Pass> passes, const PassContext& context, const PipelineOptions& options,
+                std::vector<PassRecord>& records);
+
+// Throws Error(usage) that names the unknown pass and lists the known ones.
+void check_pass_names(const std::vector<std::string>& names);
+
+// Shared by passes: every use of v becomes a use of to[v], in inputs, outputs and storage; none: v stays. Chains are
+// followed.
+void replace_uses(Graph& graph, std::vector<ValueId>& to);
+
+}  // namespace lamina

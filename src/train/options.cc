@@ -1,0 +1,80 @@
+#include "train/options.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace lamina {
+namespace {
+
+std::vector<std::string> skipped_passes(const std::vector<std::string>& passes) {
+  std::vector<std::string> names;
+  for (const std::string& pass : passes) {
+    if (!pass.starts_with('-')) bad_value("passes", "a minus sign and the name of a pass", pass);
+    names.push_back(pass.substr(1));
+  }
+  check_pass_names(names);
+  return names;
+}
+
+void check_word(const char* name, const std::string& value, std::initializer_list<const char*> words,
+                const char* expected) {
+  const bool known = std::any_of(words.begin(), words.end(), [&](const char* word) { return value == word; });
+  if (!known) bad_value(name, expected, value);
+}
+
+}  // namespace
+
+int ShapeOptions::thread_count() const { return threads ? static_cast<int>(*threads) : cpu_count(); }
+
+void validate(const ShapeOptions& options) {
+  for_each_shape_option(options, [](const OptionRow& row, const auto& field) { check_value(row, field); });
+  if (!options.memory_limit.empty()) parse_bytes("memory-limit", options.memory_limit);
+  skipped_passes(options.passes);
+  (void)select_isa();  // throws where LAMINA_ISA names what is not there
+}
+
+void validate(const TrainOptions& options) {
+  check_options(options);
+  validate(static_cast<const ShapeOptions&>(options));
+  if (!parse_schedule(options.schedule)) bad_value("schedule", "constant, linear or cosine", options.schedule);
+  check_word("token-type", options.token_type, {"", "u16", "u32", "i32"}, "u16, u32 or i32");
+  check_word("invalid-utf8", options.invalid_utf8, {"error", "replace"}, "error or replace");
+  if (options.steps && options.epochs)
+    throw_error(ErrorCode::usage, "contradiction: --steps {} and --epochs {}, expected one of them", *options.steps,
+                *options.epochs);
+  if (!options.valid.empty() && options.valid_fraction)
+    throw_error(ErrorCode::usage, "contradiction: --valid {} and --valid-fraction {}, expected one of them", options.valid,
+                *options.valid_fraction);
+}
+
+int64_t resolve_seq(const ShapeOptions& options, const ModelConfig& config) {
+  const int64_t seq = options.seq.value_or(config.n_positions);
+  if (seq > config.n_positions)
+    throw_error(ErrorCode::invalid, "rows too long for the model: --seq, expected at most n_positions {}, got {}",
+                config.n_positions, seq);
+  return seq;
+}
+
+CompileOptions compile_options(const ShapeOptions& options, const ModelConfig& config) {
+  CompileOptions out;
+  out.batch = options.batch;
+  out.seq = resolve_seq(options, config);
+  out.accumulate = options.accumulate;
+  out.update = {.beta1 = options.betas[0],
+                .beta2 = options.betas[1],
+                .eps = options.eps,
+                .weight_decay = options.weight_decay,
+                .clip = options.clip,
+                .clip_layer = options.clip_layer};
+  out.isa = select_isa();
+  out.pipeline.skip = skipped_passes(options.passes);
+  return out;
+}
+
+ModelConfig with_dropout(ModelConfig config, std::optional<double> dropout) {
+  if (dropout) config.embd_pdrop = config.attn_pdrop = config.resid_pdrop = *dropout;
+  return config;
+}
+
+}  // namespace lamina

@@ -1,0 +1,27 @@
+// The learning rate as a pure function of the step: nothing is counted, so nothing can be counted twice after a stop.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace lamina {
+
+enum class Schedule { constant, linear, cosine };
+
+std::string_view schedule_name(Schedule schedule);
+std::optional<Schedule> parse_schedule(std::string_view name);
+
+struct LearningRate {
+  double lr = 1e-3;
+  double min_lr = 0.0;  // what linear and cosine go towards; the step after the last one would use it
+  Schedule schedule = Schedule::constant;
+  int64_t warmup = 0;  // steps
+  int64_t steps = 1;   // of the whole run
+};
+
+// Steps count from 1. While s <= W: lr * s / (W + 1). Then, of N steps, with the part f = (N - s + 1) / (N - W) still
+// to go: constant lr, linear min + (lr - min) * f, cosine min + (lr - min) * (1 + cos(pi * (1 - f))) / 2.
+double learning_rate(const LearningRate& options, int64_t step);
+
+}  // namespace lamina

@@ -1,0 +1,200 @@
+#include "train/step.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+
+namespace lamina {
+namespace {
+
+constexpr int32_t kIgnored = -100;
+
+// base^exponent by multiplications only: the same bits with every mathematical library.
+double power(double base, int64_t exponent) {
+  double out = 1.0;
+  for (; exponent > 0; exponent >>= 1, base *= base)
+    if ((exponent & 1) != 0) out *= base;
+  return out;
+}
+
+ProgramId required(const Session& session, const char* name) {
+  const ProgramId program = session.program(name);
+  if (program == ProgramId::none) throw_error(ErrorCode::invalid, "no such program in the plan: {}", name);
+  return program;
+}
+
+template <typename T>
+std::span<T> part(std::span<T> all, int64_t begin, int64_t count) {
+  return all.subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
+}
+
+}  // namespace
+
+int64_t count_targets(std::span<const Row> rows) {
+  int64_t count = 0;
+  for (const Row& row : rows)
+    for (int32_t target : row.targets) count += target >= 0 ? 1 : 0;
+  return count;
+}
+
+BatchInputs::BatchInputs(Session& session) {
+  const Shape shape = session.tensor("tokens").shape;
+  rows_ = shape[0];
+  seq_ = shape[1];
+  vocab_ = session.tensor("embedding.token").shape[1];
+  tokens_ = session.ints("tokens");
+  positions_ = session.ints("positions");
+  key_begin_ = session.ints("key_begin");
+  targets_ = session.ints("targets");
+  target_weight_ = session.floats("target_weight");
+  loss_ = session.floats("loss");
+  if (session.has_tensor("sample")) {
+    sample_ = session.longs("sample");
+  } else {
+    own_longs_.resize(static_cast<size_t>(rows_));
+    sample_ = own_longs_;
+  }
+}
+
+void BatchInputs::check_ids(std::span<const int32_t> ids, int64_t row, const char* what, bool may_be_ignored) const {
+  for (size_t i = 0; i < ids.size(); ++i)
+    if (ids[i] >= vocab_ || (ids[i] < 0 && !may_be_ignored))
+      throw_error(ErrorCode::invalid, "id outside the vocabulary: {}, row {}, position {}, expected 0 to {}, got {}", what,
+                  row, i, vocab_ - 1, ids[i]);
+}
+
+void BatchInputs::check(std::span<const Row> rows, int64_t most_rows) const {
+  if (std::ssize(rows) > most_rows)
+    throw_error(ErrorCode::invalid, "too many rows in a batch: expected at most {}, got {}", most_rows, rows.size());
+  for (size_t r = 0; r < rows.size(); ++r) {
+    const Row& row = rows[r];
+    if (row.tokens.size() != row.targets.size())
+      throw_error(ErrorCode::invalid, "row {} of a batch: {} tokens, but {} targets", r, row.tokens.size(),
+                  row.targets.size());
+    if (row.start < 0 || row.start > seq_ || std::ssize(row.tokens) > seq_ - row.start)
+      throw_error(ErrorCode::invalid, "row {} of a batch does not fit: {} tokens from place {} on, the length is {}", r,
+                  row.tokens.size(), row.start, seq_);
+    check_ids(row.tokens, static_cast<int64_t>(r), "tokens", false);
+    check_ids(row.targets, static_cast<int64_t>(r), "targets", true);
+  }
+}
+
+// A place without a token: sees no key, since its first visible one lies behind it.
+void BatchInputs::empty(int64_t r, int64_t begin, int64_t end) {
+  for (int64_t t = begin; t < end; ++t) {
+    const size_t at = static_cast<size_t>(r * seq_ + t);
+    tokens_[at] = 0;
+    positions_[at] = 0;
+    key_begin_[at] = static_cast<int32_t>(t + 1);
+    targets_[at] = kIgnored;
+  }
+}
+
+void BatchInputs::fill_row(int64_t r, const Row& row) {
+  const int64_t count = std::ssize(row.tokens);
+  const int64_t first = r * seq_ + row.start;
+  empty(r, 0, row.start);
+  std::copy(row.tokens.begin(), row.tokens.end(), part(tokens_, first, count).begin());
+  std::copy(row.targets.begin(), row.targets.end(), part(targets_, first, count).begin());
+  for (int64_t i = 0; i < count; ++i) {
+    positions_[static_cast<size_t>(first + i)] = static_cast<int32_t>(i);
+    key_begin_[static_cast<size_t>(first + i)] = static_cast<int32_t>(row.start);
+  }
+  empty(r, row.start + count, seq_);
+}
+
+void BatchInputs::fill(std::span<const Row> rows, int64_t first_sample) {
+  for (int64_t r = 0; r < rows_; ++r) {
+    sample_[static_cast<size_t>(r)] = first_sample + r;
+    if (r < std::ssize(rows))
+      fill_row(r, rows[static_cast<size_t>(r)]);
+    else
+      empty(r, 0, seq_);
+  }
+}
+
+TrainStep::TrainStep(Session& session, const TrainStepOptions& options)
+    : session_(session), options_(options), inputs_(session) {
+  gradient_program_ = session.program("step");
+  if (gradient_program_ == ProgramId::none) {
+    gradient_program_ = required(session, "micro_step");
+    update_program_ = required(session, "update");
+  } else if (options.accumulate != 1) {
+    throw_error(ErrorCode::invalid, "the plan was compiled for 1 micro-batch a step, got {}", options.accumulate);
+  }
+  if (session.has_tensor("rng")) {
+    rng_ = session.longs("rng");
+  } else {
+    own_rng_.resize(2);
+    rng_ = own_rng_;
+  }
+  rng_[0] = static_cast<int64_t>(options.seed);
+  loss_scale_ = session.floats("loss_scale");
+  loss_scale_[0] = 1.0f;
+  hyper_ = session.floats("hyper");
+  grad_norm_ = session.floats("grad_norm");
+}
+
+void TrainStep::set_hyper(double lr) {
+  const int64_t t = updates_ + 1;
+  hyper_[0] = static_cast<float>(lr);
+  hyper_[1] = static_cast<float>(lr / (1.0 - power(options_.beta1, t)));
+  hyper_[2] = static_cast<float>(std::sqrt(1.0 - power(options_.beta2, t)));
+}
+
+StepResult TrainStep::backward(std::span<const Row> rows, int64_t step) {
+  inputs_.check(rows, capacity());
+  StepResult result{.tokens = count_targets(rows)};
+  if (result.tokens == 0) return result;
+  inputs_.set_target_weight(static_cast<float>(1.0 / static_cast<double>(result.tokens)));
+  rng_[1] = step;
+  const int64_t first_sample = (step - 1) * capacity();
+  const int64_t count = std::ssize(rows);
+  for (int64_t first = 0; first < count; first += inputs_.rows()) {
+    inputs_.fill(part(rows, first, std::min(inputs_.rows(), count - first)), first_sample + first);
+    session_.run(gradient_program_);
+    result.loss += inputs_.loss();
+  }
+  return result;
+}
+
+void TrainStep::update(double lr, StepResult& result) {
+  set_hyper(lr);
+  session_.run(update_program_);
+  finish(result);
+}
+
+void TrainStep::finish(StepResult& result) {
+  result.grad_norm = grad_norm_[0];
+  result.finite = std::isfinite(result.loss) && std::isfinite(result.grad_norm);
+  if (std::isfinite(result.grad_norm)) ++updates_;
+}
+
+StepResult TrainStep::step(std::span<const Row> rows, int64_t step, double lr) {
+  set_hyper(lr);
+  StepResult result = backward(rows, step);
+  if (result.tokens == 0) return result;
+  if (update_program_ != ProgramId::none) session_.run(update_program_);
+  finish(result);
+  return result;
+}
+
+EvalStep::EvalStep(Session& session) : session_(session), inputs_(session), program_(required(session, "eval")) {}
+
+void EvalStep::add(std::span<const Row> rows, EvalResult& total) {
+  inputs_.check(rows, std::ssize(rows));
+  const int64_t count = std::ssize(rows);
+  for (int64_t first = 0; first < count; first += inputs_.rows()) {
+    const std::span<const Row> batch = part(rows, first, std::min(inputs_.rows(), count - first));
+    const int64_t tokens = count_targets(batch);
+    if (tokens == 0) continue;
+    inputs_.set_target_weight(static_cast<float>(1.0 / static_cast<double>(tokens)));
+    inputs_.fill(batch, 0);
+    session_.run(program_);
+    total.loss_sum += static_cast<double>(inputs_.loss()) * static_cast<double>(tokens);
+    total.tokens += tokens;
+  }
+}
+
+}  // namespace lamina

@@ -1,0 +1,54 @@
+// A whole run of training: options in, run folder out. It knows how files, data, tokenizer, schedule and steps come
+// together; how a step runs is in step.h, how people see it in cli/.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "train/options.h"
+
+namespace lamina {
+
+struct StepRecord {
+  int64_t step = 0;
+  int64_t steps = 0;   // of the whole run
+  int64_t tokens = 0;  // valid targets of this step
+  double loss = 0.0;
+  double lr = 0.0;
+  double grad_norm = 0.0;
+  bool finite = true;  // false: the step was skipped
+  double step_ms = 0.0;
+  double tokens_per_s = 0.0;
+  double peak_fraction = 0.0;
+  std::optional<double> valid_loss;  // after this step
+};
+
+struct TrainHooks {
+  std::function<void(const std::string&)> say = [](const std::string&) {};         // a line for people
+  std::function<void(const StepRecord&)> step = [](const StepRecord&) {};          // after each step
+  std::function<int()> stop_signal = [] { return 0; };  // not 0: stop after the current step and save
+};
+
+struct TrainResult {
+  std::string out;
+  std::string run_id;
+  std::string plan_digest;
+  int64_t parameters = 0;
+  int64_t steps = 0;    // done
+  int64_t skipped = 0;  // of them
+  int64_t tokens = 0;   // valid targets of all steps
+  std::optional<double> loss;  // of the last step that was not skipped
+  std::optional<double> valid_loss;
+  double tokens_per_s = 0.0;  // over the steps alone
+  double peak_fraction = 0.0;
+  double peak_gflops_before = 0.0;
+  double peak_gflops_after = 0.0;
+  int64_t plan_bytes = 0;
+  int signal = 0;  // that stopped the run
+};
+
+// Throws Error. What was saved before an error stays whole.
+TrainResult train(const TrainOptions& options, const TrainHooks& hooks);
+
+}  // namespace lamina

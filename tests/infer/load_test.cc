@@ -1,0 +1,65 @@
+#include "infer/load.h"
+
+#include <gtest/gtest.h>
+
+#include "common/tiny.h"
+#include "io/files.h"
+
+namespace lamina {
+namespace {
+
+LoadOptions forward_of(int64_t seq) {
+  return {.needs = [=](const ModelConfig&) { return CompileOptions{.seq = seq, .train = false, .forward = true}; }};
+}
+
+TEST(Load, WhatIsSavedIsByteForByteWhatWasLoaded) {
+  for (const bool tied : {true, false}) {
+    ModelConfig config = test::tiny_config();
+    config.tie_word_embeddings = tied;
+    const test::TempDir first, second;
+    test::write_tiny(first.path(), config);
+    const LoadedModel model = load_model(first.path(), forward_of(8));
+    EXPECT_EQ(model.config, config);
+    EXPECT_TRUE(model.warnings.empty());
+    save_model(second.path(), model.config, *model.session);
+    for (const char* file : {"model.safetensors", "config.json", "generation_config.json"})
+      EXPECT_EQ(test::read_bytes(first.file(file)), test::read_bytes(second.file(file))) << file;
+  }
+}
+
+TEST(Load, EveryParameterArrives) {
+  const test::TempDir folder;
+  test::write_tiny(folder.path());
+  const LoadedModel model = load_model(folder.path(), forward_of(8));
+  for (const ParameterSpec& spec : model.specs) {
+    std::vector<float> wanted(static_cast<size_t>(spec.shape.elements())), got(wanted.size());
+    test::fill_tiny(spec, wanted.data(), spec.shape.last(), 1);
+    model.session->read(spec.name, got.data(), spec.shape.last(), 1);
+    EXPECT_EQ(got, wanted) << spec.name;
+  }
+}
+
+TEST(Load, FilesAreJudgedBeforeMemoryIsTaken) {
+  const test::TempDir folder;
+  test::write_tiny(folder.path());
+  bool compiled = false;
+  LoadOptions options = forward_of(8);
+  options.needs = [&](const ModelConfig&) {
+    compiled = true;
+    return CompileOptions{};
+  };
+  folder.write("model.safetensors", "not tensors");
+  EXPECT_THROW(load_model(folder.path(), options), Error);
+  EXPECT_FALSE(compiled);
+}
+
+TEST(Load, SaysHowMuchMemoryIsMissing) {
+  const test::TempDir folder;
+  test::write_tiny(folder.path());
+  LoadOptions options = forward_of(8);
+  options.memory_limit = 1000;
+  test::expect_error([&] { load_model(folder.path(), options); }, ErrorCode::memory, {"1000"});
+}
+
+}  // namespace
+}  // namespace lamina

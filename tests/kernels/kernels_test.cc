@@ -1,0 +1,141 @@
+// Every kernel of every ISA that this processor has, on every case of its op: against the reference in double within the
+// computed bound, bit-equal however the tasks are cut and where outputs lie on inputs, and never outside its buffers.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "common/tolerance.h"
+#include "kernel_runner.h"
+
+namespace lamina::testing {
+namespace {
+
+struct Truth {
+  Inputs in;
+  std::vector<ref::RefTensor<ref::Mag>> out;
+};
+
+Truth truth_of(const OpCase& c) {
+  Truth truth{make_inputs(c), {}};
+  round_to_float(truth.in);
+  truth.out = run_reference<ref::Mag>(c, truth.in);
+  return truth;
+}
+
+ref::Mag total_of(const ref::RefTensor<ref::Mag>& t) {
+  ref::Mag total;
+  for (const ref::Mag& x : t.values) total += x;
+  return total;
+}
+
+// Returns the largest error in units of its bound.
+double expect_close(const OpCase& c, const std::vector<float>& got, const ref::RefTensor<ref::Mag>& exact,
+                    size_t output) {
+  if (c.only_total) {
+    double total = 0.0;
+    for (float x : got) total += static_cast<double>(x);
+    const double e = excess(total, total_of(exact), c.terms, c.ulps);
+    EXPECT_LE(e, 1.0) << total << ", expected " << total_of(exact).value;
+    return e;
+  }
+  EXPECT_EQ(got.size(), exact.values.size());
+  double worst = 0.0;
+  size_t at = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    const double e = excess(static_cast<double>(got[i]), exact.values[i], c.terms, c.ulps);
+    if (e > worst) worst = e, at = i;
+  }
+  EXPECT_LE(worst, 1.0) << "output " << output << "[" << at << "] is " << got[at] << ", expected "
+                        << exact.values[at].value << " with terms of " << exact.values[at].mag;
+  return worst;
+}
+
+void expect_same_bits(const std::vector<GuardedBuffer>& got, const std::vector<GuardedBuffer>& want, const char* what) {
+  for (size_t o = 0; o < got.size(); ++o) EXPECT_TRUE(got[o].equals(want[o].data())) << "output " << o << ", " << what;
+}
+
+// One alias at a time, and one for every output at once.
+std::vector<Aliases> alias_choices(const OpCase& c) {
+  std::vector<Aliases> choices;
+  Aliases all;
+  std::set<int> taken;
+  for (const auto& alias : c.in_place) {
+    choices.push_back({alias});
+    if (taken.insert(alias.first).second) all.push_back(alias);
+  }
+  if (all.size() > 1) choices.push_back(all);
+  return choices;
+}
+
+double test_case(const Kernel& kernel, const OpCase& c, const Truth& truth, int32_t nr) {
+  KernelRunner runner(kernel, c, truth.in, nr);
+  const int64_t tasks = runner.tasks();
+  const std::vector<GuardedBuffer> out = runner.run(whole(tasks), {});
+  double worst = 0.0;
+  for (size_t o = 0; o < out.size(); ++o)
+    worst = std::max(worst, expect_close(c, from_storage(c.out[o], out[o], nr), truth.out[o], o));
+  expect_same_bits(runner.run(one_by_one_backwards(tasks), {}), out, "tasks one by one, backwards");
+  expect_same_bits(runner.run(three_parts(tasks), {}), out, "tasks in three parts");
+  for (const Aliases& aliases : alias_choices(c)) expect_same_bits(runner.run(whole(tasks), aliases), out, "in place");
+  return worst;
+}
+
+class Kernels : public ::testing::TestWithParam<Op> {};
+
+TEST_P(Kernels, AgreeWithTheReference) {
+  double worst = 0.0;
+  for (const OpCase& c : op_cases()) {
+    if (c.op != GetParam()) continue;
+    const Truth truth = truth_of(c);
+    for (Isa isa : available_isas()) {
+      const KernelTable& table = kernel_table(isa);
+      const Kernel* kernel = find_kernel(table, c.op);
+      ASSERT_NE(kernel, nullptr) << op_name(c.op) << " " << isa_name(isa);
+      SCOPED_TRACE(std::string(isa_name(isa)) + ": " + c.name);
+      worst = std::max(worst, test_case(*kernel, c, truth, table.nr));
+    }
+  }
+  RecordProperty("worst_error_in_bounds", std::to_string(worst));
+}
+
+std::vector<Op> ops_with_kernels() {
+  std::vector<Op> ops;
+  for (int i = 0; i < kOpCount; ++i)
+    if (const Op op = static_cast<Op>(i); op != Op::branch && op != Op::reshape) ops.push_back(op);
+  return ops;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Kernels, ::testing::ValuesIn(ops_with_kernels()),
+                         [](const auto& info) { return std::string(op_name(info.param)); });
+
+TEST(KernelTables, HaveARowAndACaseForEveryOp) {
+  std::set<Op> rows;
+#define KERNEL(op, arithmetic) rows.insert(Op::op);
+#include "kernels/kernels.def"
+#undef KERNEL
+  std::set<Op> cases;
+  for (const OpCase& c : op_cases()) cases.insert(c.op);
+  for (Op op : ops_with_kernels()) {
+    EXPECT_TRUE(rows.contains(op)) << "no row in kernels.def: " << op_name(op);
+    EXPECT_TRUE(cases.contains(op)) << "no case: " << op_name(op);
+  }
+}
+
+TEST(KernelTables, NameEveryKernelOnce) {
+  std::set<std::string> ids;
+  for (Isa isa : available_isas())
+    for (const Kernel* kernel : kernel_table(isa).kernels) {
+      EXPECT_TRUE(ids.insert(kernel->id).second) << kernel->id;
+      EXPECT_EQ(find_kernel_by_id(kernel->id), kernel);
+      EXPECT_NE(std::string(kernel->id).find(isa_name(isa)), std::string::npos) << kernel->id;
+    }
+  EXPECT_EQ(find_kernel_by_id("gelu.f32.abacus"), nullptr);
+}
+
+TEST(OpCases, HaveNamesOfTheirOwn) {
+  std::set<std::string> names;
+  for (const OpCase& c : op_cases()) EXPECT_TRUE(names.insert(c.name).second) << c.name;
+}
+
+}  // namespace
+}  // namespace lamina::testing

@@ -1,0 +1,22 @@
+"""What the Python tests share: where the build is, and torch kept to two threads."""
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="session")
+def build_dir():
+    folder = Path(os.environ.get("LAMINA_BUILD", ROOT / "build" / "release"))
+    if not folder.is_dir():
+        pytest.fail(f"no build in {folder}: make test builds it, LAMINA_BUILD names another folder")
+    return folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def few_threads():
+    import torch
+
+    torch.set_num_threads(min(2, os.cpu_count() or 1))

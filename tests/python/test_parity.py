@@ -1,0 +1,146 @@
+"""As exact as PyTorch: the compiled step against HuggingFace's GPT-2, in double to rounding, in fp32 by the distance that
+PyTorch itself has from the double result."""
+import numpy as np
+import parity_support as parity
+import pytest
+import torch
+from parity_support import Run
+
+DOUBLE = 1e-9  # of a tensor's largest value
+UNIT = 2.0**-24  # of fp32
+SEEDS = range(8)
+
+# Every pair of settings occurs.
+VARIANTS = [
+    dict(activation_function="gelu_new", tie_word_embeddings=True, scale_attn_weights=True),
+    dict(
+        activation_function="gelu",
+        tie_word_embeddings=False,
+        scale_attn_weights=True,
+        scale_attn_by_inverse_layer_idx=True,
+    ),
+    dict(
+        activation_function="gelu_new",
+        tie_word_embeddings=False,
+        scale_attn_weights=False,
+        scale_attn_by_inverse_layer_idx=True,
+    ),
+    dict(activation_function="gelu", tie_word_embeddings=True, scale_attn_weights=False),
+    dict(
+        activation_function="gelu_pytorch_tanh",
+        tie_word_embeddings=True,
+        scale_attn_weights=True,
+        scale_attn_by_inverse_layer_idx=True,
+    ),
+    dict(
+        activation_function="gelu_new",
+        tie_word_embeddings=False,
+        scale_attn_weights=False,
+        scale_attn_by_inverse_layer_idx=False,
+    ),
+]
+
+
+def compare_double(run, ours, theirs):
+    """Every number of both sides; returns the worst distance in parts of the bound."""
+    assert ours.keys() == theirs.keys()
+    seen = parity.seen_places(run, parity.make_batches(run, theirs["logits"].shape[-1]))
+    for name, truth in theirs.items():
+        got = ours[name]
+        assert got.shape == truth.shape, name
+        if name == "logits":
+            got, truth = got[seen], truth[seen]
+        largest = np.abs(truth).max()
+        assert largest > 0, name
+        assert np.abs(got - truth).max() <= DOUBLE * largest, name
+
+
+@pytest.mark.parametrize("variant", range(len(VARIANTS)))
+def test_double_agrees_with_torch(build_dir, tmp_path, variant):
+    run = Run(seed=variant, config=VARIANTS[variant])
+    compare_double(run, parity.run_parity(build_dir, run, tmp_path, "reference"), parity.run_torch(run, torch.float64))
+
+
+def test_double_accumulates_as_torch(build_dir, tmp_path):
+    run = Run(seed=20, steps=3, accumulate=3, warmup=0, schedule="constant", clip=0.0, weight_decay=0.0, eps=1e-6)
+    compare_double(run, parity.run_parity(build_dir, run, tmp_path, "reference"), parity.run_torch(run, torch.float64))
+
+
+def test_clip_acts_in_these_runs():
+    """Else the runs above would prove nothing about clipping."""
+    assert parity.run_torch(Run(steps=1), torch.float64)["grad_norm"][0] > 1.0
+
+
+class Distances:
+    """Squared distances from the double result, summed over seeds, by tensor."""
+
+    def __init__(self):
+        self.ours, self.theirs, self.size = {}, {}, {}
+
+    def add(self, name, ours, theirs, truth):
+        for sums, values in ((self.ours, ours - truth), (self.theirs, theirs - truth), (self.size, truth)):
+            sums[name] = sums.get(name, 0.0) + float(np.square(values).sum())
+
+    def failures(self):
+        for name, size in self.size.items():
+            ours, allowed = np.sqrt(self.ours[name]), max(2.0 * np.sqrt(self.theirs[name]), 4.0 * UNIT * np.sqrt(size))
+            if not ours <= allowed:
+                yield f"{name}: {ours / allowed:.2f} of what is allowed"
+
+
+def check_losses(ours, theirs, truth):
+    allowed = np.maximum(2.0 * np.abs(theirs - truth), 16.0 * UNIT * np.abs(truth))
+    assert (np.abs(ours - truth) <= allowed).all(), f"losses: {ours} instead of {truth}"
+
+
+def compare_fp32(build_dir, folder, runs, isa):
+    distances = Distances()
+    for run in runs:
+        place = folder / f"seed-{run.seed}"
+        place.mkdir(parents=True)
+        ours = parity.run_parity(build_dir, run, place, "fast", isa)
+        theirs, truth = run_torch_once(run, torch.float32), run_torch_once(run, torch.float64)
+        assert ours.keys() == truth.keys()
+        for name in truth:
+            if name.startswith(("grad.", "param.")):
+                distances.add(name, *(parity.without_key_bias(name, side[name]) for side in (ours, theirs, truth)))
+        check_losses(ours["loss"], theirs["loss"], truth["loss"])
+    assert not list(distances.failures())
+
+
+TORCH_RUNS = {}
+
+
+def run_torch_once(run, dtype):
+    """Each ISA is compared with the same runs."""
+    key = (repr(run), dtype)
+    if key not in TORCH_RUNS:
+        TORCH_RUNS[key] = parity.run_torch(run, dtype)
+    return TORCH_RUNS[key]
+
+
+@pytest.mark.parametrize("isa", parity.isas())
+@pytest.mark.parametrize("variant", range(len(VARIANTS)))
+def test_fp32_is_as_close_to_the_truth_as_torch(build_dir, tmp_path, variant, isa):
+    compare_fp32(build_dir, tmp_path, [Run(seed=seed, config=VARIANTS[variant]) for seed in SEEDS], isa)
+
+
+@pytest.mark.parametrize("isa", parity.isas())
+def test_fp32_accumulates_as_torch(build_dir, tmp_path, isa):
+    compare_fp32(build_dir, tmp_path, [Run(seed=30 + seed, steps=3, accumulate=3, clip=0.0) for seed in SEEDS], isa)
+
+
+GPT2 = dict(vocab_size=50257, n_positions=1024, n_embd=768, n_layer=12, n_head=12, n_inner=None)
+
+
+@pytest.mark.full
+def test_full_double_gpt2(build_dir, tmp_path):
+    run = Run(seed=1, batch=1, seq=64, steps=1, warmup=0, config=GPT2)
+    compare_double(run, parity.run_parity(build_dir, run, tmp_path, "reference"), parity.run_torch(run, torch.float64))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("isa", parity.isas()[-1:])
+def test_full_fp32_gpt2(build_dir, tmp_path, isa):
+    runs = [Run(seed=seed, batch=1, seq=64, steps=10, config=GPT2) for seed in SEEDS]
+    compare_fp32(build_dir, tmp_path, runs, isa)
