@@ -37,6 +37,12 @@ void say(fmt::format_string<Args...> format, Args&&... args) {
 void print(std::string_view text);
 void print_json(const Json& value);  // one object, one line
 
+// Decimal ids with white space between them. Throws Error(invalid) that names `where` and the byte.
+std::vector<int32_t> parse_ids(std::string_view text, const std::string& where);
+
+// A whole file, or standard input for "-". Throws Error(io).
+std::string read_input(const std::string& path);
+
 namespace detail {
 
 std::string flag_name(const OptionRow& row);
@@ -55,7 +61,8 @@ inline CLI::Option* bind(CLI::App& app, const OptionRow& row, std::string& field
   CLI::Option* option = app.add_option(flag_name(row), field, row.help);
   return finish(field.empty() ? option : option->capture_default_str(), row);
 }
-inline CLI::Option* bind(CLI::App& app, const OptionRow& row, std::vector<std::string>& field) {
+template <typename T>
+CLI::Option* bind(CLI::App& app, const OptionRow& row, std::vector<T>& field) {
   return finish(app.add_option(flag_name(row), field, row.help), row);
 }
 template <typename T>

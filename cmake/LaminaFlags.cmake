@@ -24,3 +24,12 @@ if(LAMINA_SANITIZE)
   add_compile_options(-fsanitize=${LAMINA_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${LAMINA_SANITIZE})
 endif()
+
+# The presets, clones and branches of one machine share what they compile where ccache is installed. Paths count from
+# the source folder, so that the place of a clone does not matter.
+find_program(LAMINA_CCACHE ccache)
+mark_as_advanced(LAMINA_CCACHE)
+if(LAMINA_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1
+                                  ${LAMINA_CCACHE})
+endif()

@@ -1,5 +1,5 @@
-// The table itself. Sizes go around the widths of vectors (8 and 16 lanes) and of panels (16 and 48 columns): N-1, N, N+1
-// and 2N+3, besides 1, odd ones and one or two that span several tasks.
+// The table itself. Sizes go around the widths of vectors (8 and 16 lanes) and of panels (16 and 48 columns): N-1, N,
+// N+1 and 2N+3, besides 1, odd ones and one or two that span several tasks.
 #include "op_cases.h"
 
 #include <fmt/format.h>
@@ -60,14 +60,8 @@ void add_dropout(std::vector<OpCase>& cases) {
   for (const Shape& shape : shapes)
     for (const DropoutAttrs& a : settings) {
       const std::string name = fmt::format("{} p {}{}", shape.text(), a.p, a.training ? "" : " off");
-      cases.push_back({Op::dropout,
-                       name,
-                       a,
-                       {real(shape), keys({2}), keys({shape[0]})},
-                       {real(shape)},
-                       1,
-                       1,
-                       {{0, 0}}});
+      cases.push_back(
+          {Op::dropout, name, a, {real(shape), keys({2}), keys({shape[0]})}, {real(shape)}, 1, 1, {{0, 0}}});
     }
 }
 
@@ -142,10 +136,17 @@ void add_embedding(std::vector<OpCase>& cases) {
                          acc ? std::vector<std::pair<int, int>>{{0, 2}} : std::vector<std::pair<int, int>>{}});
     }
   // One id only: all tokens add to one column.
-  cases.push_back({Op::embedding_bwd, "one id", EmbeddingBwdAttrs{3}, {real({2, 13, 9}), ints({2, 13}, 2, 2), absent()},
-                   {real({9, 3})}, 26});
+  cases.push_back({Op::embedding_bwd,
+                   "one id",
+                   EmbeddingBwdAttrs{3},
+                   {real({2, 13, 9}), ints({2, 13}, 2, 2), absent()},
+                   {real({9, 3})},
+                   26});
   for (int64_t C : kWidths)
-    cases.push_back({Op::select_rows, fmt::format("{} channels", C), NoAttrs{}, {real({3, 13, C}), ints({3}, 0, 12)},
+    cases.push_back({Op::select_rows,
+                     fmt::format("{} channels", C),
+                     NoAttrs{},
+                     {real({3, 13, C}), ints({3}, 0, 12)},
                      {real({3, C})}});
 }
 
@@ -161,18 +162,44 @@ void add_linear(std::vector<OpCase>& cases, const Product& p) {
   const std::string name = fmt::format("{}x{}x{}", p.M, p.K, p.N);
   for (bool more : {false, true}) {
     const std::string with = more ? name + " acc" : name;
-    const auto on = [&](int i) { return more ? std::vector<std::pair<int, int>>{{0, i}} : std::vector<std::pair<int, int>>{}; };
-    cases.push_back({Op::linear, with, NoAttrs{}, {x, weight, maybe(more, bias), maybe(more, dy)}, {dy},
-                     static_cast<double>(p.K + 2 * more), 0, on(3)});
-    cases.push_back({Op::linear_bwd_input, with, NoAttrs{}, {dy, weight, maybe(more, x)}, {x},
-                     static_cast<double>(p.N + more), 0, on(2)});
-    cases.push_back({Op::linear_bwd_weight, with, NoAttrs{}, {x, dy, maybe(more, weight)}, {weight},
-                     static_cast<double>(p.M + more), 0, on(2)});
-    cases.push_back({Op::linear_bwd_bias, with, NoAttrs{}, {dy, maybe(more, bias)}, {bias},
-                     static_cast<double>(p.M + more), 0, on(1)});
+    const auto on = [&](int i) {
+      return more ? std::vector<std::pair<int, int>>{{0, i}} : std::vector<std::pair<int, int>>{};
+    };
+    cases.push_back({Op::linear,
+                     with,
+                     NoAttrs{},
+                     {x, weight, maybe(more, bias), maybe(more, dy)},
+                     {dy},
+                     static_cast<double>(p.K + 2 * more),
+                     0,
+                     on(3)});
+    cases.push_back({Op::linear_bwd_input,
+                     with,
+                     NoAttrs{},
+                     {dy, weight, maybe(more, x)},
+                     {x},
+                     static_cast<double>(p.N + more),
+                     0,
+                     on(2)});
+    cases.push_back({Op::linear_bwd_weight,
+                     with,
+                     NoAttrs{},
+                     {x, dy, maybe(more, weight)},
+                     {weight},
+                     static_cast<double>(p.M + more),
+                     0,
+                     on(2)});
+    cases.push_back({Op::linear_bwd_bias,
+                     with,
+                     NoAttrs{},
+                     {dy, maybe(more, bias)},
+                     {bias},
+                     static_cast<double>(p.M + more),
+                     0,
+                     on(1)});
   }
-  cases.push_back({Op::linear, name + " bias only", NoAttrs{}, {x, weight, bias, absent()}, {dy},
-                   static_cast<double>(p.K + 1)});
+  cases.push_back(
+      {Op::linear, name + " bias only", NoAttrs{}, {x, weight, bias, absent()}, {dy}, static_cast<double>(p.K + 1)});
 }
 
 void add_products(std::vector<OpCase>& cases) {
@@ -233,8 +260,14 @@ void add_attention_cached(std::vector<OpCase>& cases, const Heads& z, int64_t ro
 }
 
 void add_attentions(std::vector<OpCase>& cases) {
-  for (const Heads& z : {Heads{1, 1, 1, 1}, {2, 13, 2, 5}, {1, 17, 1, 8}, {1, 16, 3, 16}, {2, 15, 1, 17}, {1, 67, 2, 19},
-                         {1, 131, 1, 64}, {2, 200, 1, 33}})
+  for (const Heads& z : {Heads{1, 1, 1, 1},
+                         {2, 13, 2, 5},
+                         {1, 17, 1, 8},
+                         {1, 16, 3, 16},
+                         {2, 15, 1, 17},
+                         {1, 67, 2, 19},
+                         {1, 131, 1, 64},
+                         {2, 200, 1, 33}})
     for (int64_t last_begin : {int64_t{0}, z.T}) add_attention(cases, z, last_begin, 0.0);
   for (const Heads& z : {Heads{2, 13, 2, 5}, {1, 67, 2, 16}, {2, 131, 1, 64}})
     for (double p : {0.1, 0.5, 1.0}) add_attention(cases, z, z.T / 2, p);
@@ -258,8 +291,16 @@ void add_cross_entropy(std::vector<OpCase>& cases) {
       const std::string name = fmt::format("{} in ±{}", V, range);
       const double K = static_cast<double>(V);
       cases.push_back({Op::cross_entropy, name, NoAttrs{}, {logits, targets}, {row, row}, K, 2});
-      cases.push_back({Op::cross_entropy_bwd, name, NoAttrs{}, {logits, targets, row, row}, {logits}, 1, 4, {{0, 0}},
-                       false, complete_cross_entropy_bwd});
+      cases.push_back({Op::cross_entropy_bwd,
+                       name,
+                       NoAttrs{},
+                       {logits, targets, row, row},
+                       {logits},
+                       1,
+                       4,
+                       {{0, 0}},
+                       false,
+                       complete_cross_entropy_bwd});
     }
 }
 
@@ -277,11 +318,16 @@ void add_reductions(std::vector<OpCase>& cases) {
     cases.push_back({Op::square_sum, "panel " + shape.text(), NoAttrs{}, {w}, {real({blocks})}, 97.0, 1, {}, true});
   }
   cases.push_back({Op::norm, "one", NoAttrs{}, {real({1}, 0, 1)}, {real({1})}, 1, 1});
-  cases.push_back({Op::norm, "three", NoAttrs{}, {real({1}, 0, 1), real({35}, 0, 9), real({2}, 0, 1e-3)}, {real({1})},
-                   38, 1});
+  cases.push_back(
+      {Op::norm, "three", NoAttrs{}, {real({1}, 0, 1), real({35}, 0, 9), real({2}, 0, 1e-3)}, {real({1})}, 38, 1});
   for (double max_norm : {0.0, 0.5, 1.0, 100.0})
-    cases.push_back({Op::clip_factor, fmt::format("max {}", max_norm), ClipAttrs{max_norm}, {real({1}, 0.5, 3.0)},
-                     {real({1})}, 1, 2});
+    cases.push_back({Op::clip_factor,
+                     fmt::format("max {}", max_norm),
+                     ClipAttrs{max_norm},
+                     {real({1}, 0.5, 3.0)},
+                     {real({1})},
+                     1,
+                     2});
 }
 
 void add_adamw(std::vector<OpCase>& cases) {
@@ -293,8 +339,14 @@ void add_adamw(std::vector<OpCase>& cases) {
     m.low = -0.1, m.high = 0.1;
     v.low = 0.0, v.high = 0.01;
     grad.low = -1.0, grad.high = 1.0;
-    cases.push_back({Op::adamw, name, a, {like, m, v, grad, real({3}, 0.1, 0.9), real({1}, 0.2, 1.0)}, {like, m, v}, 1,
-                     10, {{0, 0}, {1, 1}, {2, 2}}});
+    cases.push_back({Op::adamw,
+                     name,
+                     a,
+                     {like, m, v, grad, real({3}, 0.1, 0.9), real({1}, 0.2, 1.0)},
+                     {like, m, v},
+                     1,
+                     10,
+                     {{0, 0}, {1, 1}, {2, 2}}});
   };
   for (const AdamWAttrs& a : settings) {
     for (int64_t n : kLengths) push(fmt::format("{} decay {}", n, a.weight_decay), a, real({n}));
@@ -370,8 +422,7 @@ std::vector<ref::RefTensor<S>> run_reference(const OpCase& c, const Inputs& in) 
   for (const Operand& o : c.out)
     out.push_back({o.shape, std::vector<S>(static_cast<size_t>(o.shape.elements()), S(0.0)), {}});
   ref::RefCall<S> call;
-  for (size_t i = 0; i < in.size(); ++i)
-    call.in.push_back(c.in[i].kind == Kind::absent ? nullptr : &cast_in[i]);
+  for (size_t i = 0; i < in.size(); ++i) call.in.push_back(c.in[i].kind == Kind::absent ? nullptr : &cast_in[i]);
   for (ref::RefTensor<S>& t : out) call.out.push_back(&t);
   call.attrs = std::visit([](const auto& a) { return static_cast<const void*>(&a); }, c.attrs);
   ref::run(c.op, call);

@@ -1,5 +1,5 @@
-// One table of cases for all ops: what the loops over kernels, gradients and whole programs are tested with. A case says
-// which op, with which attributes, on operands of which shape, layout and range; values come from a seeded stream.
+// One table of cases for all ops: what the loops over kernels, gradients and whole programs are tested with. A case
+// says which op, with which attributes, on operands of which shape, layout and range; values come from a seeded stream.
 #pragma once
 
 #include <cstdint>
@@ -29,11 +29,11 @@ struct OpCase {
   std::vector<Operand> in = {};
   std::vector<Operand> out = {};
   double terms = 1.0;  // K: how many terms are added up for one element of an output
-  // What else the bound allows, in units of u * mag: the roundings of a chain of operations that is no sum, and the error
-  // of exp (1 ulp), tanh and erf (2).
+  // What else the bound allows, in units of u * mag: the roundings of a chain of operations that is no sum, and the
+  // error of exp (1 ulp), tanh and erf (2).
   double ulps = 0.0;
   std::vector<std::pair<int, int>> in_place = {};  // an output that may lie on this input
-  bool only_total = false;                    // the sum over the first output counts, not its elements
+  bool only_total = false;                         // the sum over the first output counts, not its elements
   // Sets the inputs that belong to others (a mean to its x, an lse to its logits); null where there are none.
   void (*complete)(Inputs& in, const Attrs& attrs) = nullptr;
 };

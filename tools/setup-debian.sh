@@ -8,7 +8,7 @@ packages() {
     build) echo g++ cmake ninja-build make pkg-config libfmt-dev nlohmann-json3-dev libcli11-dev libutf8proc-dev \
       libxxhash-dev libssl-dev ;;
     demo) echo bible-kjv ;;
-    test) echo libgtest-dev python3 python3-venv python3-dev util-linux ;;
+    test) echo libgtest-dev python3 python3-venv python3-dev ccache util-linux ;;
     check) echo clang-format-14 clang-tidy-14 binutils python3 ;;
     bench) echo libbenchmark-dev ;;
     *) echo "setup-debian: unknown group: $1" >&2; return 2 ;;

@@ -18,7 +18,7 @@ namespace lamina {
 struct GenerateOptions {
   int64_t max_tokens = 128;  // new ids of a row, the end id among them
   SamplingOptions sampling = {};
-  std::vector<int32_t> end_ids;  // any of them ends its row
+  std::vector<int32_t> end_ids = {};  // any of them ends its row
   bool log_probabilities = false;
 };
 

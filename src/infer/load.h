@@ -22,7 +22,7 @@ struct LoadedModel {
 
 struct LoadOptions {
   // What to compile, once the config is known. The ISA is set here.
-  std::function<CompileOptions(const ModelConfig&)> needs;
+  std::function<CompileOptions(const ModelConfig&)> needs = {};
   int threads = 1;
   int64_t memory_limit = 0;  // bytes, 0: what the machine has
 };

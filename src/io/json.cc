@@ -32,9 +32,10 @@ class Builder {
   bool end_array() { return close(); }
 
   bool key(std::string& name) {
-    if (stack_.back()->contains(name))
-      throw_error(ErrorCode::invalid, "bad JSON: {}: duplicate key {}", where_, path() + quote_text(name));
+    const auto [at, fresh] = stack_.back()->emplace(name, nullptr);
+    if (!fresh) throw_error(ErrorCode::invalid, "bad JSON: {}: duplicate key {}", where_, path() + quote_text(name));
     key_ = std::move(name);
+    value_ = &*at;
     return true;
   }
 
@@ -55,7 +56,8 @@ class Builder {
       parent.push_back(std::move(value));
       return &parent.back();
     }
-    return &(parent[key_] = std::move(value));
+    *value_ = std::move(value);
+    return value_;
   }
 
   bool add(Json value) {
@@ -87,7 +89,8 @@ class Builder {
   const std::string& where_;
   const JsonLimits& limits_;
   Json root_;
-  std::string key_;
+  std::string key_;                 // the last one
+  Json* value_ = nullptr;           // its place, to be filled
   std::vector<Json*> stack_;        // pointers stay valid: a container grows only while it is the innermost
   std::vector<std::string> names_;  // the key of each open container
 };

@@ -122,11 +122,9 @@ std::string type_of(const Json& object) {
 void check_byte_level(const Json& root, const char* key, bool may_be_absent, const std::string& where) {
   Json part = root.value(key, Json());
   if (part.is_null() && may_be_absent) return;
-  const char* list = std::string_view(key) == "pre_tokenizer" ? "pretokenizers" : "processors";
-  if (part.is_object() && part.contains(list) && part[list].is_array() && part[list].size() == 1) {
-    const Json only = part[list][0];
-    part = only;
-  }
+  for (const char* list : {"pretokenizers", "processors", "decoders"})  // a Sequence of one is that one
+    if (part.is_object() && part.contains(list) && part[list].is_array() && part[list].size() == 1)
+      part = Json(part[list][0]);
   if (!part.is_object() || type_of(part) != "ByteLevel") refuse(where, key, "ByteLevel", type_of(part));
   if (std::string_view(key) != "pre_tokenizer") return;  // elsewhere these change no id
   expect_value(part, "use_regex", true, where, key);

@@ -45,6 +45,9 @@ inline void check_value(const OptionRow&, const std::vector<std::string>&) {}
 inline void check_value(const OptionRow& row, const std::array<double, 2>& values) {
   for (double value : values) check_value(row, value);
 }
+inline void check_value(const OptionRow& row, const std::vector<int64_t>& values) {
+  for (int64_t value : values) check_value(row, value);
+}
 template <typename T>
 void check_value(const OptionRow& row, const std::optional<T>& value) {
   if (value) check_value(row, *value);

@@ -43,6 +43,9 @@ void validate(const TrainOptions& options) {
   if (options.steps && options.epochs)
     throw_error(ErrorCode::usage, "contradiction: --steps {} and --epochs {}, expected one of them", *options.steps,
                 *options.epochs);
+  if (options.vocab_size && !options.tokenizer.empty())
+    throw_error(ErrorCode::usage, "contradiction: --vocab-size {} and --tokenizer {}, expected one of them",
+                *options.vocab_size, options.tokenizer);
   if (!options.valid.empty() && options.valid_fraction)
     throw_error(ErrorCode::usage, "contradiction: --valid {} and --valid-fraction {}, expected one of them", options.valid,
                 *options.valid_fraction);

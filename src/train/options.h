@@ -87,7 +87,7 @@ void for_each_option(O& o, F&& f) {
   f(OptionRow{"out", "RUN", "the run folder to make; must be new or empty", kAnyNumber, true}, o.out);
   for_each_shape_option(o, f);
   f(OptionRow{"tokenizer", "DIR",
-              "folder with a tokenizer.json (default: the data's, else the model's, else one is trained on the data)"},
+              "folder with a tokenizer.json (default: the model's, else the data's, else one is trained on the data)"},
     o.tokenizer);
   f(OptionRow{"vocab-size", "N", "ids of a tokenizer trained here (default: the model's vocab_size)", kFromOne},
     o.vocab_size);

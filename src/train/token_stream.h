@@ -1,44 +1,37 @@
-// Token ids as one long sequence, wherever they lie: pieces of mapped files (16 or 32 bits wide) or of memory, one behind
-// the other. It owns no ids and checks none; whoever adds a piece keeps it alive and has checked it.
+// Token ids as one long sequence, wherever they lie: parts of token files and of memory, one behind the other. It owns no
+// ids and checks none; whoever adds a part keeps it alive and has checked it.
 #pragma once
 
 #include <algorithm>
-#include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <span>
 #include <vector>
 
-namespace lamina {
+#include "io/token_file.h"
 
-// `data` needs no alignment; width 2 is unsigned, width 4 holds ids below 2^31.
-struct TokenPiece {
-  const std::byte* data = nullptr;
-  int64_t count = 0;
-  int width = 4;
-};
+namespace lamina {
 
 class TokenStream {
  public:
-  void add(const TokenPiece& piece) {
-    if (piece.count == 0) return;
-    pieces_.push_back(piece);
-    size_ += piece.count;
-  }
+  void add(const TokenFile& file) { add({&file, nullptr, 0, file.size()}); }
+  void add(std::span<const int32_t> ids) { add({nullptr, ids.data(), 0, static_cast<int64_t>(ids.size())}); }
 
   int64_t size() const { return size_; }
 
-  // Copies the ids from `first` on. Allocates nothing; time grows with the number of pieces, which is small.
+  // Copies the ids from `first` on. Allocates nothing; time grows with the number of parts, which is small.
   void read(int64_t first, std::span<int32_t> out) const {
-    for (const TokenPiece& piece : pieces_) {
+    for (const Part& part : parts_) {
       if (out.empty()) return;
-      if (first >= piece.count) {
-        first -= piece.count;
+      if (first >= part.count) {
+        first -= part.count;
         continue;
       }
-      const int64_t count = std::min(piece.count - first, static_cast<int64_t>(out.size()));
-      copy(piece, first, out.first(static_cast<size_t>(count)));
-      out = out.subspan(static_cast<size_t>(count));
+      const auto count = static_cast<size_t>(std::min(part.count - first, static_cast<int64_t>(out.size())));
+      if (part.file != nullptr)
+        part.file->read(part.begin + first, out.first(count));
+      else
+        std::copy_n(part.ids + part.begin + first, count, out.begin());
+      out = out.subspan(count);
       first = 0;
     }
   }
@@ -46,30 +39,29 @@ class TokenStream {
   // The ids [begin, end) as a stream of their own.
   TokenStream part(int64_t begin, int64_t end) const {
     TokenStream out;
-    for (const TokenPiece& piece : pieces_) {
-      const int64_t from = std::clamp<int64_t>(begin, 0, piece.count), to = std::clamp<int64_t>(end, 0, piece.count);
-      if (from < to) out.add({piece.data + from * piece.width, to - from, piece.width});
-      begin -= piece.count;
-      end -= piece.count;
+    for (const Part& part : parts_) {
+      const int64_t from = std::clamp<int64_t>(begin, 0, part.count), to = std::clamp<int64_t>(end, 0, part.count);
+      out.add({part.file, part.ids, part.begin + from, std::max<int64_t>(to - from, 0)});
+      begin -= part.count;
+      end -= part.count;
     }
     return out;
   }
 
  private:
-  static void copy(const TokenPiece& piece, int64_t first, std::span<int32_t> out) {
-    const std::byte* from = piece.data + first * piece.width;
-    if (piece.width == 4) {
-      std::memcpy(out.data(), from, out.size_bytes());
-      return;
-    }
-    for (size_t i = 0; i < out.size(); ++i) {
-      uint16_t id;
-      std::memcpy(&id, from + 2 * i, sizeof(id));
-      out[i] = id;
-    }
+  struct Part {
+    const TokenFile* file;  // or
+    const int32_t* ids;
+    int64_t begin, count;
+  };
+
+  void add(const Part& part) {
+    if (part.count == 0) return;
+    parts_.push_back(part);
+    size_ += part.count;
   }
 
-  std::vector<TokenPiece> pieces_;
+  std::vector<Part> parts_;
   int64_t size_ = 0;
 };
 

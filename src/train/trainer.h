@@ -21,12 +21,13 @@ struct StepRecord {
   double step_ms = 0.0;
   double tokens_per_s = 0.0;
   double peak_fraction = 0.0;
-  std::optional<double> valid_loss;  // after this step
+  std::optional<double> valid_loss = {};  // after this step
 };
 
 struct TrainHooks {
   std::function<void(const std::string&)> say = [](const std::string&) {};         // a line for people
   std::function<void(const StepRecord&)> step = [](const StepRecord&) {};          // after each step
+  std::function<void()> begin = [] {};                   // just before anything is written
   std::function<int()> stop_signal = [] { return 0; };  // not 0: stop after the current step and save
 };
 

@@ -1,11 +1,17 @@
 // Memory with a canary on both sides: whoever writes one byte too many is found out, whoever reads one gets a NaN.
+// Under AddressSanitizer the canaries are out of bounds, so that a read is found out as well.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <utility>
 #include <vector>
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#endif
 
 namespace lamina::testing {
 
@@ -16,12 +22,18 @@ class GuardedBuffer {
     void* p = reinterpret_cast<std::byte*>(words_.data()) + kGuard;
     size_t space = bytes + 2 * kGuard;
     data_ = static_cast<std::byte*>(std::align(kGuard, bytes + kGuard, p, space));
+    close();
   }
+  ~GuardedBuffer() { open(); }
   GuardedBuffer(const void* source, size_t bytes) : GuardedBuffer(bytes) {
     if (bytes > 0) std::memcpy(data_, source, bytes);
   }
   GuardedBuffer(GuardedBuffer&&) = default;
-  GuardedBuffer& operator=(GuardedBuffer&&) = default;
+  GuardedBuffer& operator=(GuardedBuffer&& other) {
+    open();
+    bytes_ = other.bytes_, words_ = std::move(other.words_), data_ = other.data_;
+    return *this;
+  }
 
   std::byte* data() { return data_; }
   const std::byte* data() const { return data_; }
@@ -30,18 +42,37 @@ class GuardedBuffer {
 
   // Nothing outside the buffer was written.
   bool intact() const {
-    const auto* begin = reinterpret_cast<const std::byte*>(words_.data());
-    const auto* end = begin + words_.size() * sizeof(uint32_t);
-    for (const std::byte* p = begin; p < end; ++p) {
-      if (p == data_) p += bytes_;
-      if (p < end && *p != canary_byte(static_cast<size_t>(p - begin))) return false;
-    }
-    return true;
+    open();
+    const bool good = canaries_stand();
+    close();
+    return good;
   }
 
  private:
   static constexpr size_t kGuard = 64;
   static constexpr uint32_t kCanary = 0x7FC0DEAD;  // a quiet NaN
+
+  const std::byte* begin() const { return reinterpret_cast<const std::byte*>(words_.data()); }
+  const std::byte* end() const { return begin() + words_.size() * sizeof(uint32_t); }
+
+  bool canaries_stand() const {
+    for (const std::byte* p = begin(); p < end(); ++p) {
+      if (p == data_) p += bytes_;
+      if (p < end() && *p != canary_byte(static_cast<size_t>(p - begin()))) return false;
+    }
+    return true;
+  }
+
+#if defined(__SANITIZE_ADDRESS__)
+  void open() const { ASAN_UNPOISON_MEMORY_REGION(begin(), words_.size() * sizeof(uint32_t)); }
+  void close() const {
+    ASAN_POISON_MEMORY_REGION(begin(), static_cast<size_t>(data_ - begin()));
+    ASAN_POISON_MEMORY_REGION(data_ + bytes_, static_cast<size_t>(end() - data_) - bytes_);
+  }
+#else
+  void open() const {}
+  void close() const {}
+#endif
 
   static std::byte canary_byte(size_t offset) {
     const uint32_t canary = kCanary;

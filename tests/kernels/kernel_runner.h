@@ -1,5 +1,6 @@
-// Runs one kernel on one case as the session would, with a guard around every buffer, and as a test would: in any cut into
-// ranges of tasks, with outputs on inputs or apart. Checks what is the same for all kernels: guards, inputs unchanged.
+// Runs one kernel on one case as the session would, with a guard around every buffer, and as a test would: in any cut
+// into ranges of tasks, with outputs on inputs or apart. Checks what is the same for all kernels: guards, inputs
+// unchanged.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -75,7 +76,8 @@ inline std::vector<float> from_storage(const Operand& operand, const GuardedBuff
 
 class KernelRunner {
  public:
-  KernelRunner(const Kernel& kernel, const OpCase& c, const Inputs& in, int32_t nr) : kernel_(kernel), case_(c), nr_(nr) {
+  KernelRunner(const Kernel& kernel, const OpCase& c, const Inputs& in, int32_t nr)
+      : kernel_(kernel), case_(c), nr_(nr) {
     for (size_t i = 0; i < c.in.size(); ++i) inputs_.push_back(to_storage(c.in[i], in[i], nr));
   }
 
@@ -134,7 +136,8 @@ class KernelRunner {
     return bound;
   }
 
-  void check(const std::vector<GuardedBuffer>& in, const std::vector<GuardedBuffer>& out, const Aliases& aliases) const {
+  void check(const std::vector<GuardedBuffer>& in, const std::vector<GuardedBuffer>& out,
+             const Aliases& aliases) const {
     for (size_t i = 0; i < in.size(); ++i) {
       EXPECT_TRUE(in[i].intact()) << "wrote outside input " << i;
       const bool aliased =

@@ -1,5 +1,6 @@
-// Every kernel of every ISA that this processor has, on every case of its op: against the reference in double within the
-// computed bound, bit-equal however the tasks are cut and where outputs lie on inputs, and never outside its buffers.
+// Every kernel of every ISA that this processor has, on every case of its op: against the reference in double within
+// the computed bound, bit-equal however the tasks are cut and where outputs lie on inputs, and never outside its
+// buffers.
 #include <gtest/gtest.h>
 
 #include <set>

@@ -1,5 +1,5 @@
-// The reference is its own witness: each backward op equals the derivative of its forward op, taken by a complex step of
-// 1e-50, which has no truncation error. Over the cases of the backward ops in the common table.
+// The reference is its own witness: each backward op equals the derivative of its forward op, taken by a complex step
+// of 1e-50, which has no truncation error. Over the cases of the backward ops in the common table.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,8 +25,8 @@ struct Slot {
   int acc = -1;
 };
 
-// How the case of a backward op describes its forward op: where the forward inputs come from, which input is the gradient
-// that flows in, and what the outputs are gradients of.
+// How the case of a backward op describes its forward op: where the forward inputs come from, which input is the
+// gradient that flows in, and what the outputs are gradients of.
 struct Derivative {
   Op backward, forward;
   std::function<Inputs(const OpCase&, const Inputs&)> inputs;
@@ -48,34 +48,62 @@ const std::vector<Derivative>& derivatives() {
   using I = const Inputs&;
   // The value of an input in which the forward op is linear does not matter: zeros.
   static const std::vector<Derivative> all{
-      {Op::mul, Op::mul, [](C, I in) { return Inputs{filled(in[0].shape, 0.0), in[1]}; }, 0, {{0, 0}}},
+      {Op::mul,
+       Op::mul,
+       [](C, I in) {
+         return Inputs{filled(in[0].shape, 0.0), in[1]};
+       },
+       0,
+       {{0, 0}}},
       {Op::scale, Op::scale, [](C, I in) { return Inputs{filled(in[0].shape, 0.0)}; }, 0, {{0, 0}}},
-      {Op::dropout, Op::dropout, [](C, I in) { return Inputs{filled(in[0].shape, 0.0), in[1], in[2]}; }, 0, {{0, 0}}},
-      {Op::expand, Op::weighted_sum, [](C c, I in) { return Inputs{filled(c.out[0].shape, 0.0), in[1]}; }, 0, {{0, 0}}},
+      {Op::dropout,
+       Op::dropout,
+       [](C, I in) {
+         return Inputs{filled(in[0].shape, 0.0), in[1], in[2]};
+       },
+       0,
+       {{0, 0}}},
+      {Op::expand,
+       Op::weighted_sum,
+       [](C c, I in) {
+         return Inputs{filled(c.out[0].shape, 0.0), in[1]};
+       },
+       0,
+       {{0, 0}}},
       {Op::gelu_bwd, Op::gelu, [](C, I in) { return Inputs{in[1]}; }, 0, {{0, 0}}},
       {Op::embedding_bwd,
        Op::embedding,
-       [](C c, I in) { return Inputs{filled(c.out[0].shape, 0.0), in[1]}; },
+       [](C c, I in) {
+         return Inputs{filled(c.out[0].shape, 0.0), in[1]};
+       },
        0,
        {{0, 0, 2}}},
       {Op::layernorm_bwd_input,
        Op::layernorm,
-       [](C, I in) { return Inputs{in[1], in[2], filled(in[2].shape, 0.0)}; },
+       [](C, I in) {
+         return Inputs{in[1], in[2], filled(in[2].shape, 0.0)};
+       },
        0,
        {{0, 0, 5}}},
       {Op::layernorm_bwd_params,
        Op::layernorm,
-       [](C c, I in) { return Inputs{in[1], filled(c.out[0].shape, 1.0), filled(c.out[0].shape, 0.0)}; },
+       [](C c, I in) {
+         return Inputs{in[1], filled(c.out[0].shape, 1.0), filled(c.out[0].shape, 0.0)};
+       },
        0,
        {{0, 1, 4}, {1, 2, 5}}},
       {Op::linear_bwd_input,
        Op::linear,
-       [](C c, I in) { return Inputs{filled(c.out[0].shape, 0.0), in[1], Real{}, Real{}}; },
+       [](C c, I in) {
+         return Inputs{filled(c.out[0].shape, 0.0), in[1], Real{}, Real{}};
+       },
        0,
        {{0, 0, 2}}},
       {Op::linear_bwd_weight,
        Op::linear,
-       [](C c, I in) { return Inputs{in[0], filled(c.out[0].shape, 0.0), Real{}, Real{}}; },
+       [](C c, I in) {
+         return Inputs{in[0], filled(c.out[0].shape, 0.0), Real{}, Real{}};
+       },
        1,
        {{0, 1, 2}}},
       {Op::linear_bwd_bias,
@@ -91,7 +119,13 @@ const std::vector<Derivative>& derivatives() {
        [](C, I in) { return Inputs{in[1], in[2], in[3], in[6], in[7], in[8]}; },
        0,
        {{0, 0}, {1, 1}, {2, 2}}},
-      {Op::cross_entropy_bwd, Op::cross_entropy, [](C, I in) { return Inputs{in[0], in[1]}; }, 3, {{0, 0}}}};
+      {Op::cross_entropy_bwd,
+       Op::cross_entropy,
+       [](C, I in) {
+         return Inputs{in[0], in[1]};
+       },
+       3,
+       {{0, 0}}}};
   return all;
 }
 
@@ -155,7 +189,8 @@ void expect_gradient(const OpCase& c, const Derivative& d, const Inputs& in, con
     terms += std::abs(direction[e] * gradient[e]);
     largest = std::max(largest, std::abs(gradient[e]));
   }
-  EXPECT_NEAR(complex_step(c, d, forward, dy, slot.input, direction), along, 1e-9 * terms + kNothing) << "output " << slot.output;
+  EXPECT_NEAR(complex_step(c, d, forward, dy, slot.input, direction), along, 1e-9 * terms + kNothing)
+      << "output " << slot.output;
   for (int i = 0; i < 3; ++i) {
     const size_t e = rng.below(gradient.size());
     std::vector<double> unit(gradient.size(), 0.0);

@@ -1,5 +1,6 @@
-// Single numbers and properties that the comparison with the reference cannot show: known values, statistics of dropout,
-// what NaN and infinity do, means far from zero, chains of the optimizer's kernels. On every ISA of this processor.
+// Single numbers and properties that the comparison with the reference cannot show: known values, statistics of
+// dropout, what NaN and infinity do, means far from zero, chains of the optimizer's kernels. On every ISA of this
+// processor.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -27,12 +28,13 @@ Tensor integers(std::vector<int64_t> values) {
 class KernelValues : public ::testing::TestWithParam<Isa> {
  protected:
   // Integers are i64 for dropout (its rng and samples) and i32 elsewhere, as ops.def says.
-  std::vector<Floats> run(Op op, const Attrs& attrs, const Inputs& in, const std::vector<Shape>& out, bool panel = false) {
+  std::vector<Floats> run(Op op, const Attrs& attrs, const Inputs& in, const std::vector<Shape>& out,
+                          bool panel = false) {
     OpCase c{.op = op, .attrs = attrs};
     for (const Tensor& t : in) {
-      const auto kind = t.ints.empty()        ? Operand::Kind::real
+      const auto kind = t.ints.empty()      ? Operand::Kind::real
                         : op == Op::dropout ? Operand::Kind::i64
-                                              : Operand::Kind::i32;
+                                            : Operand::Kind::i32;
       c.in.push_back({.kind = kind, .shape = t.shape, .panel = panel && t.shape.rank == 2});
     }
     for (const Shape& shape : out) c.out.push_back({.kind = Operand::Kind::real, .shape = shape, .panel = panel});
@@ -63,9 +65,9 @@ TEST_P(KernelValues, GeluEndsInLinesAndKeepsNan) {
     EXPECT_EQ(y[3], 0.0f);
     EXPECT_EQ(y[4], HUGE_VALF);
     EXPECT_TRUE(std::isnan(y[5]));
-    const Floats slope = run(Op::gelu_bwd, GeluAttrs{tanh},
-                             {reals({1.0, 1.0, 1.0, 1.0, kNan, 1.0}), reals({100.0, -100.0, 1e30, -1e30, 0.0, kNan})},
-                             {{6}})[0];
+    const Floats slope =
+        run(Op::gelu_bwd, GeluAttrs{tanh},
+            {reals({1.0, 1.0, 1.0, 1.0, kNan, 1.0}), reals({100.0, -100.0, 1e30, -1e30, 0.0, kNan})}, {{6}})[0];
     for (int i = 0; i < 4; ++i) EXPECT_NEAR(slope[static_cast<size_t>(i)], i % 2 == 0 ? 1.0f : 0.0f, 1e-30f) << i;
     EXPECT_TRUE(std::isnan(slope[4]));
     EXPECT_TRUE(std::isnan(slope[5]));
@@ -88,7 +90,8 @@ TEST_P(KernelValues, DropoutDependsOnEachPartOfItsKey) {
   const Shape shape{2, 4, 25};
   const Tensor ones = reals(shape, std::vector<double>(200, 1.0));
   const auto masks = [&](int64_t seed, int64_t step, std::vector<int64_t> samples, int64_t site) {
-    return run(Op::dropout, DropoutAttrs{0.5, site, true}, {ones, integers({seed, step}), integers(samples)}, {shape})[0];
+    return run(Op::dropout, DropoutAttrs{0.5, site, true}, {ones, integers({seed, step}), integers(samples)},
+               {shape})[0];
   };
   const Floats base = masks(1, 2, {3, 4}, 5);
   EXPECT_EQ(masks(1, 2, {3, 4}, 5), base);
@@ -111,8 +114,8 @@ TEST_P(KernelValues, DropoutRemovesNanExactly) {
   for (float v : none) EXPECT_EQ(v, 0.0f);
 }
 
-// The deviation is 1 and the mean 10,000: fp32 holds each x to 5e-4, and no more may be lost. The reference in double on
-// the same floats is the truth; what is allowed is a few roundings of x - mean.
+// The deviation is 1 and the mean 10,000: fp32 holds each x to 5e-4, and no more may be lost. The reference in double
+// on the same floats is the truth; what is allowed is a few roundings of x - mean.
 TEST_P(KernelValues, LayerNormKeepsItsDigitsFarFromZero) {
   const int64_t C = 771;
   OpCase c{.op = Op::layernorm, .attrs = LayerNormAttrs{}};
@@ -132,7 +135,8 @@ TEST_P(KernelValues, LayerNormKeepsItsDigitsFarFromZero) {
 TEST_P(KernelValues, LayerNormRowsAreIndependent) {
   std::vector<double> x(3 * 20, 0.0);
   for (size_t i = 0; i < x.size(); ++i) x[i] = std::sin(static_cast<double>(i));
-  const Inputs clean{reals({3, 20}, x), reals({20}, std::vector<double>(20, 1.0)), reals({20}, std::vector<double>(20))};
+  const Inputs clean{reals({3, 20}, x), reals({20}, std::vector<double>(20, 1.0)),
+                     reals({20}, std::vector<double>(20))};
   const Floats y = run(Op::layernorm, LayerNormAttrs{}, clean, {{3, 20}, {3}, {3}})[0];
   Inputs dirty = clean;
   dirty[0].values[25] = kNan;
@@ -174,7 +178,8 @@ TEST_P(KernelValues, CrossEntropyStandsExtremeLogits) {
     EXPECT_EQ(out[0][0], 0.0f);
     EXPECT_EQ(out[1][0], 3e38f);
     logits[7] = kNan;
-    EXPECT_TRUE(std::isnan(run(Op::cross_entropy, NoAttrs{}, {reals({1, V}, logits), integers({top})}, {{1}, {1}})[0][0]));
+    EXPECT_TRUE(
+        std::isnan(run(Op::cross_entropy, NoAttrs{}, {reals({1, V}, logits), integers({top})}, {{1}, {1}})[0][0]));
   }
 }
 
@@ -237,7 +242,8 @@ TEST_P(KernelValues, AdamWWithoutGradientOnlyDecays) {
 
 TEST_P(KernelValues, AdamWSkipsAStepThatIsNotFinite) {
   for (double bad : {kNan, kInfinity}) {
-    const auto out = run(Op::adamw, AdamWAttrs{.weight_decay = 0.1}, adamw_inputs(20, 0.7, 0.3, bad), {{20}, {20}, {20}});
+    const auto out =
+        run(Op::adamw, AdamWAttrs{.weight_decay = 0.1}, adamw_inputs(20, 0.7, 0.3, bad), {{20}, {20}, {20}});
     for (size_t i = 0; i < 20; ++i) {
       EXPECT_EQ(out[0][i], 0.7f);
       EXPECT_EQ(out[1][i], 0.0f);
@@ -265,8 +271,8 @@ TEST_P(KernelValues, AdamWLeavesPaddingZero) {
   run(Op::adamw, AdamWAttrs{.eps = 0.0, .weight_decay = 0.1}, in, {shape, shape, shape}, true);  // checks the padding
 }
 
-// Many rows of one sign: 64 at most are summed in fp32, so the error is below 64 roundings, where a sequential sum of all
-// of them would make thousands.
+// Many rows of one sign: 64 at most are summed in fp32, so the error is below 64 roundings, where a sequential sum of
+// all of them would make thousands.
 TEST_P(KernelValues, LongColumnsLoseNothing) {
   const int64_t rows = 100000;
   const Inputs in{reals({rows, 1}, std::vector<double>(static_cast<size_t>(rows), static_cast<double>(0.1f))),

@@ -32,6 +32,7 @@ class Run:
     weight_decay: float = 0.1
     betas: tuple = (0.9, 0.999)
     eps: float = 1e-8
+    deviation: float = 0.2  # of the weights: large in a tiny model, so that mistakes show
     config: dict = field(default_factory=dict)
 
     def rate(self, step):
@@ -51,13 +52,13 @@ def make_config(overrides):
 
 
 def make_model(run):
-    """In fp32, so that every engine starts from the same numbers; larger than GPT-2's start, so that mistakes show."""
+    """In fp32, so that every engine starts from the same numbers."""
     torch.manual_seed(run.seed)
     model = GPT2LMHeadModel(make_config(run.config))
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             centre = 1.0 if ".ln_" in name and name.endswith("weight") else 0.0
-            parameter.copy_(centre + 0.2 * torch.randn_like(parameter))
+            parameter.copy_(centre + run.deviation * torch.randn_like(parameter))
     return model.eval()
 
 
@@ -93,7 +94,7 @@ def short_name(name):
     return name.removeprefix(PREFIX)
 
 
-def run_torch(run, dtype, threads=None):
+def run_torch(run, dtype):
     """The same numbers as the parity tool writes, by the same names, in numpy's double."""
     model = make_model(run).to(dtype)
     batches = make_batches(run, model.config.vocab_size)

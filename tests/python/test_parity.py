@@ -93,13 +93,13 @@ def check_losses(ours, theirs, truth):
     assert (np.abs(ours - truth) <= allowed).all(), f"losses: {ours} instead of {truth}"
 
 
-def compare_fp32(build_dir, folder, runs, isa):
+def compare_fp32(build_dir, folder, runs, isa, run_torch):
     distances = Distances()
     for run in runs:
         place = folder / f"seed-{run.seed}"
         place.mkdir(parents=True)
         ours = parity.run_parity(build_dir, run, place, "fast", isa)
-        theirs, truth = run_torch_once(run, torch.float32), run_torch_once(run, torch.float64)
+        theirs, truth = run_torch(run, torch.float32), run_torch(run, torch.float64)
         assert ours.keys() == truth.keys()
         for name in truth:
             if name.startswith(("grad.", "param.")):
@@ -122,12 +122,12 @@ def run_torch_once(run, dtype):
 @pytest.mark.parametrize("isa", parity.isas())
 @pytest.mark.parametrize("variant", range(len(VARIANTS)))
 def test_fp32_is_as_close_to_the_truth_as_torch(build_dir, tmp_path, variant, isa):
-    compare_fp32(build_dir, tmp_path, [Run(seed=seed, config=VARIANTS[variant]) for seed in SEEDS], isa)
+    compare_fp32(build_dir, tmp_path, [Run(seed=seed, config=VARIANTS[variant]) for seed in SEEDS], isa, run_torch_once)
 
 
 @pytest.mark.parametrize("isa", parity.isas())
 def test_fp32_accumulates_as_torch(build_dir, tmp_path, isa):
-    compare_fp32(build_dir, tmp_path, [Run(seed=30 + seed, steps=3, accumulate=3, clip=0.0) for seed in SEEDS], isa)
+    compare_fp32(build_dir, tmp_path, [Run(seed=30 + seed, steps=3, accumulate=3, clip=0.0) for seed in SEEDS], isa, run_torch_once)
 
 
 GPT2 = dict(vocab_size=50257, n_positions=1024, n_embd=768, n_layer=12, n_head=12, n_inner=None)
@@ -135,12 +135,12 @@ GPT2 = dict(vocab_size=50257, n_positions=1024, n_embd=768, n_layer=12, n_head=1
 
 @pytest.mark.full
 def test_full_double_gpt2(build_dir, tmp_path):
-    run = Run(seed=1, batch=1, seq=64, steps=1, warmup=0, config=GPT2)
+    run = Run(seed=1, batch=1, seq=64, steps=1, warmup=0, config=GPT2, deviation=0.02)
     compare_double(run, parity.run_parity(build_dir, run, tmp_path, "reference"), parity.run_torch(run, torch.float64))
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("isa", parity.isas()[-1:])
 def test_full_fp32_gpt2(build_dir, tmp_path, isa):
-    runs = [Run(seed=seed, batch=1, seq=64, steps=10, config=GPT2) for seed in SEEDS]
-    compare_fp32(build_dir, tmp_path, runs, isa)
+    runs = [Run(seed=seed, batch=1, seq=64, steps=10, config=GPT2, deviation=0.02) for seed in SEEDS]
+    compare_fp32(build_dir, tmp_path, runs, isa, parity.run_torch)

@@ -1,5 +1,5 @@
-// adamw over memory, panels and their padding included: an element whose m is 0 moves by its decay only, so padding stays
-// zero whatever eps is. Bound by memory: four streams in, three of them out again.
+// adamw over memory, panels and their padding included: an element whose m is 0 moves by its decay only, so padding
+// stays zero whatever eps is. Bound by memory: four streams in, three of them out again.
 #include "kernels/cpu/args.h"
 
 namespace lamina::LAMINA_ISA_NAMESPACE {

@@ -1,16 +1,18 @@
-// What all kernels in this folder share: access to their arguments, the grain of tasks, and loops over lanes. No kernels
-// here. Included by sources that are compiled once per ISA, so everything is static or a template of this namespace.
+// What all kernels in this folder share: access to their arguments, the grain of tasks, and loops over lanes. No
+// kernels here. Included by sources that are compiled once per ISA, so everything is static or a template of this
+// namespace.
 #pragma once
 
 #include "kernels/cpu/simd.h"
 #include "kernels/kernel.h"
 
-// Defines the row of a kernel without scratch, whose order of summation depends on nothing but the ISA: "gelu.f32.avx2".
+// Defines the row of a kernel without scratch, whose order of summation depends on nothing but the ISA:
+// "gelu.f32.avx2".
 #define LAMINA_STRING_OF(x) #x
 #define LAMINA_STRING(x) LAMINA_STRING_OF(x)
-#define LAMINA_KERNEL_F32(op, tasks)            \
-  extern constinit const Kernel kernel_##op##_f32 = { \
-      Op::op, #op ".f32." LAMINA_STRING(LAMINA_ISA_NAMESPACE), run_##op, tasks, no_scratch}
+#define LAMINA_KERNEL_F32(op, tasks)                                                                          \
+  extern constinit const Kernel kernel_##op##_f32 = {Op::op, #op ".f32." LAMINA_STRING(LAMINA_ISA_NAMESPACE), \
+                                                     run_##op, tasks, no_scratch}
 
 // Inlines all that a function calls: loop bodies are lambdas, which the compiler must not turn into calls.
 #define LAMINA_FLATTEN __attribute__((flatten))
@@ -58,7 +60,9 @@ static inline int64_t element_tasks(const Args& args) noexcept {
   return ceil_div(storage_count(args.out[0]), kTaskElements);
 }
 // Tasks of kernels that own whole rows of their first input.
-LAMINA_INLINE int64_t rows_per_task(const Args& args) { return larger(1, kTaskElements / larger(1, last_dim(args.in[0]))); }
+LAMINA_INLINE int64_t rows_per_task(const Args& args) {
+  return larger(1, kTaskElements / larger(1, last_dim(args.in[0])));
+}
 static inline int64_t row_tasks(const Args& args) noexcept {
   return ceil_div(row_count(args.in[0]), rows_per_task(args));
 }
@@ -91,8 +95,8 @@ struct FloatPair {
   float a, b;
 };
 
-// Two sums over [0, n) at once; term(i, lanes) gives a VecPair whose unused lanes are 0. Four partial sums each, added in
-// a fixed order.
+// Two sums over [0, n) at once; term(i, lanes) gives a VecPair whose unused lanes are 0. Four partial sums each, added
+// in a fixed order.
 template <typename Term>
 LAMINA_INLINE FloatPair sum_pairs(int64_t n, Term term) {
   VecPair sum[4] = {{zero(), zero()}, {zero(), zero()}, {zero(), zero()}, {zero(), zero()}};

@@ -1,5 +1,5 @@
-// cross_entropy and cross_entropy_bwd, by rows. A row of logits is read from memory once: it goes by in chunks that stay
-// in the first-level cache, with a running maximum to which the sum of exponentials so far is rescaled.
+// cross_entropy and cross_entropy_bwd, by rows. A row of logits is read from memory once: it goes by in chunks that
+// stay in the first-level cache, with a running maximum to which the sum of exponentials so far is rescaled.
 #include "kernels/cpu/args.h"
 
 namespace lamina::LAMINA_ISA_NAMESPACE {
@@ -57,9 +57,8 @@ LAMINA_INLINE void backward_row(const float* row, int64_t target, float lse, flo
   const Vec shift = broadcast(lse);
   const Vec scale = broadcast(dloss);
   const float at_target = row[target];
-  for_lanes(0, V, [=](int64_t v, auto lanes) {
-    lanes.store(dlogits + v, mul(exp(sub(lanes.load(row + v), shift)), scale));
-  });
+  for_lanes(0, V,
+            [=](int64_t v, auto lanes) { lanes.store(dlogits + v, mul(exp(sub(lanes.load(row + v), shift)), scale)); });
   float p[kLanes];
   store(p, exp(sub(broadcast(at_target), shift)));
   dlogits[target] = (p[0] - 1.0f) * dloss;

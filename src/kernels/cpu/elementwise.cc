@@ -12,27 +12,24 @@ LAMINA_FLATTEN void run_add(const Args& args, int64_t begin, int64_t end, std::b
   const float* a = input(args, 0);
   const float* b = input(args, 1);
   float* y = output(args, 0);
-  for_lanes(begin * kTaskElements, task_end(args, end - 1), [=](int64_t i, auto lanes) {
-    lanes.store(y + i, add(lanes.load(a + i), lanes.load(b + i)));
-  });
+  for_lanes(begin * kTaskElements, task_end(args, end - 1),
+            [=](int64_t i, auto lanes) { lanes.store(y + i, add(lanes.load(a + i), lanes.load(b + i))); });
 }
 
 LAMINA_FLATTEN void run_mul(const Args& args, int64_t begin, int64_t end, std::byte*) noexcept {
   const float* a = input(args, 0);
   const float* b = input(args, 1);
   float* y = output(args, 0);
-  for_lanes(begin * kTaskElements, task_end(args, end - 1), [=](int64_t i, auto lanes) {
-    lanes.store(y + i, mul(lanes.load(a + i), lanes.load(b + i)));
-  });
+  for_lanes(begin * kTaskElements, task_end(args, end - 1),
+            [=](int64_t i, auto lanes) { lanes.store(y + i, mul(lanes.load(a + i), lanes.load(b + i))); });
 }
 
 LAMINA_FLATTEN void run_scale(const Args& args, int64_t begin, int64_t end, std::byte*) noexcept {
   const Vec factor = broadcast(static_cast<float>(attrs_of<ScaleAttrs>(args).factor));
   const float* x = input(args, 0);
   float* y = output(args, 0);
-  for_lanes(begin * kTaskElements, task_end(args, end - 1), [=](int64_t i, auto lanes) {
-    lanes.store(y + i, mul(factor, lanes.load(x + i)));
-  });
+  for_lanes(begin * kTaskElements, task_end(args, end - 1),
+            [=](int64_t i, auto lanes) { lanes.store(y + i, mul(factor, lanes.load(x + i))); });
 }
 
 void fill(const Args& args, int64_t begin, int64_t end, float value) {

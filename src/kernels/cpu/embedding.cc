@@ -42,9 +42,8 @@ LAMINA_INLINE void begin_gradient(const Table& table, const float* acc, float* d
   const int64_t panels = ceil_div(table.V, table.nr);
   for (int64_t p = 0; p < panels; ++p) {
     const int64_t panel = p * table.C * table.nr;
-    for_lanes(panel + first * table.nr, panel + stop * table.nr, [=](int64_t i, auto lanes) {
-      lanes.store(dtable + i, acc == nullptr ? zero() : lanes.load(acc + i));
-    });
+    for_lanes(panel + first * table.nr, panel + stop * table.nr,
+              [=](int64_t i, auto lanes) { lanes.store(dtable + i, acc == nullptr ? zero() : lanes.load(acc + i)); });
   }
 }
 

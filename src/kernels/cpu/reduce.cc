@@ -1,5 +1,5 @@
-// weighted_sum, square_sum, norm, clip_factor. Sums go over runs of kRun elements in fp32 and from there into a double, so
-// that their error does not grow with the number of elements.
+// weighted_sum, square_sum, norm, clip_factor. Sums go over runs of kRun elements in fp32 and from there into a double,
+// so that their error does not grow with the number of elements.
 #include "kernels/cpu/args.h"
 
 namespace lamina::LAMINA_ISA_NAMESPACE {

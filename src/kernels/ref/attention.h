@@ -27,8 +27,7 @@ std::vector<double> probability_factors(const RefTensor<S>* rng, const RefTensor
   if (a.dropout == 0.0 || rng == nullptr || sample == nullptr) return factors;
   const uint64_t key = dropout_key_of(*rng, *sample, b, a.site);
   for (int64_t j = begin; j <= t; ++j)
-    factors[static_cast<size_t>(j - begin)] =
-        dropout_factor(key, (h * a.stride + t) * a.stride + j, a.dropout);
+    factors[static_cast<size_t>(j - begin)] = dropout_factor(key, (h * a.stride + t) * a.stride + j, a.dropout);
   return factors;
 }
 
@@ -108,8 +107,8 @@ void attention_cached(const RefCall<S>& call) {
         const int64_t query = (b * z.T + i) * z.C + h * z.D;
         const int64_t keys = (b * S_rows + begin) * z.C + h * z.D;
         const int64_t n = last + 1 - begin;
-        const auto scores = attention_scores(call.in[0]->values.data() + query, call.out[1]->values.data() + keys, n, z,
-                                             a.scale);
+        const auto scores =
+            attention_scores(call.in[0]->values.data() + query, call.out[1]->values.data() + keys, n, z, a.scale);
         attend(scores, std::vector<double>(static_cast<size_t>(n), 1.0), call.out[2]->values.data() + keys, z,
                call.out[0]->values.data() + query);
       }

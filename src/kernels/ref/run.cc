@@ -30,9 +30,9 @@ void reshape(const RefCall<S>&) {
 template <typename S>
 void run(Op op, const RefCall<S>& call) {
   switch (op) {
-#define OP(name, attrs)    \
-  case Op::name:           \
-    ref::name<S>(call);    \
+#define OP(name, attrs) \
+  case Op::name:        \
+    ref::name<S>(call); \
     break;
 #include "base/ops.def"
 #undef OP

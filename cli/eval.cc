@@ -1,0 +1,130 @@
+// lamina eval: the loss of a model on data, without dropout, every id but the first predicted once.
+#include <cmath>
+#include <filesystem>
+#include <numbers>
+
+#include "base/cpu.h"
+#include "command.h"
+#include "infer/load.h"
+#include "io/tokenizer_files.h"
+#include "train/batches.h"
+#include "train/data.h"
+#include "train/options.h"
+
+namespace lamina::cli {
+namespace {
+
+struct Options {
+  std::string folder;
+  std::vector<std::string> data;
+  std::string tokenizer;
+  std::string token_type;
+  std::string invalid_utf8 = "error";
+  int64_t batch = 4;
+  std::optional<int64_t> seq;
+  std::optional<int64_t> threads;
+  std::string memory_limit;
+  bool json = false;
+};
+
+template <OptionsOf<Options> O, typename F>
+void for_each_option(O& o, F&& f) {
+  f(OptionRow{"data", "PATH", "text files, folders of them, or .bin files of ids", kAnyNumber, true}, o.data);
+  f(OptionRow{"tokenizer", "DIR", "folder with a tokenizer.json (default: the model's)"}, o.tokenizer);
+  f(OptionRow{"token-type", "TYPE", "u16, u32 or i32: ids of a .bin file without a header (default: u16)"}, o.token_type);
+  f(OptionRow{"invalid-utf8", "MODE", "error or replace: text that is not UTF-8"}, o.invalid_utf8);
+  f(OptionRow{"batch", "N", "rows at a time", {1.0, kMostCount}}, o.batch);
+  f(OptionRow{"seq", "T", "tokens of a row (default: the model's n_positions)", kFromOne}, o.seq);
+  f(OptionRow{"threads", "N", "threads (default: the processors that this process may use)", {1.0, 1024.0}}, o.threads);
+  f(OptionRow{"memory-limit", "BYTES", "refuse a plan that needs more, as in 8GiB (default: what the machine has)"},
+    o.memory_limit);
+}
+
+void check(const Options& options) {
+  check_options(options);
+  if (!options.token_type.empty() && !parse_token_type(options.token_type))
+    bad_value("token-type", "u16, u32 or i32", options.token_type);
+  if (options.invalid_utf8 != "error" && options.invalid_utf8 != "replace")
+    bad_value("invalid-utf8", "error or replace", options.invalid_utf8);
+  if (!options.memory_limit.empty()) parse_bytes("memory-limit", options.memory_limit);
+  (void)select_isa();
+}
+
+LoadedModel load(const Options& options) {
+  return load_model(options.folder,
+                    {.needs =
+                         [&](const ModelConfig& config) {
+                           ShapeOptions shape;
+                           shape.seq = options.seq;
+                           return CompileOptions{
+                               .batch = options.batch, .seq = resolve_seq(shape, config), .train = false, .eval = true};
+                         },
+                     .threads = options.threads ? static_cast<int>(*options.threads) : cpu_count(),
+                     .memory_limit =
+                         options.memory_limit.empty() ? 0 : parse_bytes("memory-limit", options.memory_limit)});
+}
+
+Data open(const Options& options, const ModelConfig& config, int64_t seq) {
+  DataOptions wanted{.paths = options.data,
+                     .valid_fraction = 0.0,
+                     .token_type = options.token_type,
+                     .replace_invalid_utf8 = options.invalid_utf8 == "replace",
+                     .seq = seq};
+  if (!options.tokenizer.empty())
+    wanted.tokenizers = {options.tokenizer};
+  else if (has_tokenizer(options.folder))
+    wanted.tokenizers = {options.folder};
+  Data data = open_data(wanted, [](const std::string& line) { say("{}", line); });
+  if (data.tokenizer && data.tokenizer->vocab_size() > config.vocab_size)
+    throw_error(ErrorCode::invalid, "tokenizer and model do not fit: {} has {} ids, vocab_size of {} is {}",
+                data.tokenizer_source, data.tokenizer->vocab_size(), options.folder, config.vocab_size);
+  check_token_files(data, config.vocab_size);
+  return data;
+}
+
+// Of the text that is predicted: all but the first id's.
+double predicted_bytes(const Data& data) {
+  int32_t first = 0;
+  data.train.read(0, std::span(&first, 1));
+  return static_cast<double>(data.text_bytes - std::ssize(data.tokenizer->token(first)));
+}
+
+int run(const Options& options) {
+  check(options);
+  const LoadedModel model = load(options);
+  for (const std::string& warning : model.warnings) say("warning: {}", warning);
+  EvalStep step(*model.session);
+  const Data data = open(options, model.config, step.seq());
+  Batches batches(data.train, step.seq(), step.rows(), std::nullopt, "evaluation data");
+  EvalResult total;
+  for (int64_t s = 1; s <= batches.steps_per_epoch(); ++s) step.add(batches.rows(s), total);
+  const double loss = total.mean(), perplexity = std::exp(loss);
+  const bool text = data.is_text;
+  const double bits = text ? total.loss_sum / std::numbers::ln2 / predicted_bytes(data) : 0.0;
+  if (options.json) {
+    print_json({{"model", options.folder},
+                {"tokens", total.tokens},
+                {"loss", loss},
+                {"perplexity", perplexity},
+                {"bits_per_byte", text ? Json(bits) : Json(nullptr)},
+                {"batch", step.rows()},
+                {"seq", step.seq()}});
+    return 0;
+  }
+  print(fmt::format("loss {:.6f}  perplexity {:.4f}  bits per byte {}  over {} tokens\n", loss, perplexity,
+                    text ? fmt::format("{:.4f}", bits) : "n/a (no text)", total.tokens));
+  return 0;
+}
+
+}  // namespace
+
+void add_eval(CLI::App& program, Action& action) {
+  CLI::App* command = program.add_subcommand("eval", "loss, perplexity and bits per byte of a model on data");
+  const auto options = std::make_shared<Options>();
+  command->add_option("DIR", options->folder, "a model folder")->required();
+  bind_options(*command, *options);
+  bind_json(*command, options->json);
+  command->callback([options, &action] { action = [options] { return run(*options); }; });
+}
+
+}  // namespace lamina::cli

@@ -1,0 +1,187 @@
+// lamina tokenize: train a tokenizer; text to ids and back; what a tokenizer holds.
+#include "command.h"
+#include "io/bpe_train.h"
+#include "io/quote.h"
+#include "io/text_files.h"
+#include "io/token_file.h"
+#include "io/tokenizer_files.h"
+#include "train/options.h"
+
+namespace lamina::cli {
+namespace {
+
+struct TrainTokenizer {
+  std::vector<std::string> data;
+  int64_t vocab_size = 0;
+  std::string out;
+  int64_t min_count = 2;
+  int64_t max_length = 1024;
+  std::string invalid_utf8 = "error";
+  bool json = false;
+};
+
+template <OptionsOf<TrainTokenizer> O, typename F>
+void for_each_option(O& o, F&& f) {
+  f(OptionRow{"data", "PATH", "text files, or folders of them", kAnyNumber, true}, o.data);
+  f(OptionRow{"vocab-size", "N", "ids in all, <|endoftext|> included; fewer where the text has no more", {257.0, 1e7}, true},
+    o.vocab_size);
+  f(OptionRow{"out", "DIR", "folder for tokenizer.json and tokenizer_config.json", kAnyNumber, true}, o.out);
+  f(OptionRow{"min-count", "N", "merge only pairs that occur this often", kFromOne}, o.min_count);
+  f(OptionRow{"max-length", "T", "context that tokenizer_config.json states", kFromOne}, o.max_length);
+  f(OptionRow{"invalid-utf8", "MODE", "error or replace: text that is not UTF-8"}, o.invalid_utf8);
+}
+
+struct Encode {
+  std::string tokenizer;
+  std::string file = "-";
+  std::string special = "text";
+  std::string invalid_utf8 = "error";
+  std::string out;
+  bool json = false;
+};
+
+template <OptionsOf<Encode> O, typename F>
+void for_each_option(O& o, F&& f) {
+  f(OptionRow{"tokenizer", "DIR", "folder with a tokenizer.json", kAnyNumber, true}, o.tokenizer);
+  f(OptionRow{"file", "FILE", "text file; -: standard input"}, o.file);
+  f(OptionRow{"special", "MODE", "text, allow or error: what <|endoftext|> in the text becomes"}, o.special);
+  f(OptionRow{"invalid-utf8", "MODE", "error or replace: text that is not UTF-8"}, o.invalid_utf8);
+  f(OptionRow{"out", "FILE", "write the ids as a .bin file instead of printing them"}, o.out);
+}
+
+struct Decode {
+  std::string tokenizer;
+  std::string ids_file = "-";
+  bool json = false;
+};
+
+template <OptionsOf<Decode> O, typename F>
+void for_each_option(O& o, F&& f) {
+  f(OptionRow{"tokenizer", "DIR", "folder with a tokenizer.json", kAnyNumber, true}, o.tokenizer);
+  f(OptionRow{"ids-file", "FILE", "decimal ids with white space between them; -: standard input"}, o.ids_file);
+}
+
+struct Info {
+  std::string tokenizer;
+  bool json = false;
+};
+
+template <OptionsOf<Info> O, typename F>
+void for_each_option(O& o, F&& f) {
+  f(OptionRow{"tokenizer", "DIR", "folder with a tokenizer.json", kAnyNumber, true}, o.tokenizer);
+}
+
+InvalidUtf8 invalid_mode(const std::string& name) {
+  if (name != "error" && name != "replace") bad_value("invalid-utf8", "error or replace", name);
+  return name == "replace" ? InvalidUtf8::replace : InvalidUtf8::refuse;
+}
+
+SpecialMode special_mode(const std::string& name) {
+  if (name == "text") return SpecialMode::text;
+  if (name == "allow") return SpecialMode::allow;
+  if (name == "error") return SpecialMode::error;
+  bad_value("special", "text, allow or error", name);
+}
+
+Tokenizer open_tokenizer(const std::string& folder) {
+  LoadedTokenizer loaded = load_tokenizer(folder);
+  for (const std::string& warning : loaded.warnings) say("warning: {}", warning);
+  return std::move(loaded.tokenizer);
+}
+
+int run(const TrainTokenizer& options) {
+  check_options(options);
+  const InvalidUtf8 invalid = invalid_mode(options.invalid_utf8);
+  BpeTrainer trainer;
+  int64_t bytes = 0;
+  for (const std::string& path : expand_data_paths(options.data)) {
+    const TextFile file(path, invalid);
+    if (file.replaced() > 0) say("{}: {} ill-formed parts replaced by U+FFFD", path, file.replaced());
+    bytes += std::ssize(file.text());
+    trainer.add(file.text());
+  }
+  const Tokenizer tokenizer = trainer.train(options.vocab_size, options.min_count);
+  save_tokenizer(options.out, tokenizer, options.max_length);
+  say("tokenizer: {}: {} ids ({} asked for) from {} bytes", options.out, tokenizer.vocab_size(), options.vocab_size, bytes);
+  if (options.json)
+    print_json({{"out", options.out},
+                {"vocab_size", tokenizer.vocab_size()},
+                {"merges", tokenizer.parts().merges.size()},
+                {"bytes", bytes}});
+  return 0;
+}
+
+int run(const Encode& options) {
+  const SpecialMode special = special_mode(options.special);
+  const InvalidUtf8 invalid = invalid_mode(options.invalid_utf8);
+  const Tokenizer tokenizer = open_tokenizer(options.tokenizer);
+  const std::string content = read_input(options.file);
+  std::string_view text = content;
+  EncodeOptions how{.special = special, .invalid = invalid, .where = options.file == "-" ? "standard input" : options.file};
+  if (text.starts_with("\xEF\xBB\xBF")) {
+    say("{}: byte-order mark dropped", how.where);
+    text.remove_prefix(3);
+    how.base = 3;
+  }
+  std::vector<int32_t> ids;
+  const EncodeCounts counts = Encoder(tokenizer).encode(text, ids, how);
+  if (!options.out.empty()) write_token_file(options.out, ids);
+  if (options.json) {
+    print_json({{"ids", ids}, {"special_count", counts.special}, {"replaced_count", counts.replaced}});
+  } else if (options.out.empty()) {
+    std::string line;
+    for (size_t i = 0; i < ids.size(); ++i) line += fmt::format("{}{}", i == 0 ? "" : " ", ids[i]);
+    print(line + "\n");
+  }
+  if (counts.special > 0) say("{} special-token text{}", counts.special, counts.special == 1 ? "" : "s");
+  if (counts.replaced > 0) say("{} ill-formed parts replaced by U+FFFD", counts.replaced);
+  return 0;
+}
+
+int run(const Decode& options) {
+  const Tokenizer tokenizer = open_tokenizer(options.tokenizer);
+  const std::string where = options.ids_file == "-" ? "standard input" : options.ids_file;
+  const std::string bytes = tokenizer.decode(parse_ids(read_input(options.ids_file), where));
+  if (options.json)
+    print_json({{"text", bytes}, {"bytes", bytes.size()}});
+  else
+    print(bytes);
+  return 0;
+}
+
+int run(const Info& options) {
+  const Tokenizer tokenizer = open_tokenizer(options.tokenizer);
+  Json specials = Json::array();
+  for (int32_t id : tokenizer.parts().specials) specials.push_back({{"id", id}, {"text", tokenizer.token(id)}});
+  const size_t merges = tokenizer.parts().merges.size();
+  if (options.json) {
+    print_json({{"vocab_size", tokenizer.vocab_size()}, {"merges", merges}, {"specials", specials}});
+    return 0;
+  }
+  print(fmt::format("byte-level BPE: {} ids, {} merges\n", tokenizer.vocab_size(), merges));
+  for (const Json& special : specials)
+    print(fmt::format("special: {} {}\n", special["id"].get<int64_t>(), special["text"].get<std::string>()));
+  return 0;
+}
+
+template <typename Options>
+void add_part(CLI::App& tokenize, const char* name, const char* help, Action& action) {
+  CLI::App* command = tokenize.add_subcommand(name, help);
+  const auto options = std::make_shared<Options>();
+  bind_options(*command, *options);
+  bind_json(*command, options->json);
+  command->callback([options, &action] { action = [options] { return run(*options); }; });
+}
+
+}  // namespace
+
+void add_tokenize(CLI::App& program, Action& action) {
+  CLI::App* command = program.add_subcommand("tokenize", "train a tokenizer; text to ids and back");
+  command->require_subcommand(1);
+  add_part<TrainTokenizer>(*command, "train", "learn a byte-level BPE from text", action);
+  add_part<Encode>(*command, "encode", "text to ids", action);
+  add_part<Decode>(*command, "decode", "ids to the exact bytes", action);
+  add_part<Info>(*command, "info", "what a tokenizer holds", action);
+}
+
+}  // namespace lamina::cli

@@ -1,0 +1,202 @@
+#include "host.h"
+
+#include <algorithm>
+#include <map>
+
+#include "base/cpu.h"
+#include "base/error.h"
+#include "infer/load.h"
+#include "io/hf_config.h"
+#include "train/init.h"
+
+namespace lamina::python {
+namespace {
+
+// Parameters and moments that both sessions have, between whatever layouts.
+void copy_state(const Session& from, Session& to, bool moments) {
+  std::vector<float> values;
+  for (const PlanTensor& tensor : from.plan().tensors) {
+    const bool wanted = tensor.tensor_class == "parameters" || (moments && tensor.tensor_class == "optimizer");
+    if (!wanted || tensor.region != Region::persistent || !to.has_tensor(tensor.name)) continue;
+    values.resize(static_cast<size_t>(tensor.shape.elements()));
+    from.read(tensor.name, values.data(), tensor.shape.last(), 1);
+    to.write(tensor.name, {values.data(), tensor.shape.last(), 1});
+  }
+}
+
+int64_t longest(const std::vector<Row>& rows) {
+  int64_t out = 1;
+  for (const Row& row : rows) out = std::max(out, std::ssize(row.tokens));
+  return out;
+}
+
+}  // namespace
+
+Host::Host(ModelConfig config, int threads)
+    : config_(std::move(config)), specs_(parameter_specs(config_)), threads_(threads > 0 ? threads : cpu_count()) {
+  slot(Purpose::inference).options = {.train = false, .eval = true, .forward = true};
+  slot(Purpose::gradients).options = {.keep_gradients = true};
+}
+
+std::shared_ptr<Host> Host::open(const std::string& folder, int threads) {
+  const HfConfig config = read_hf_config(folder);
+  const std::shared_ptr<Host> host(new Host(config.model, threads));
+  Slot& first = host->slot(Purpose::inference);
+  LoadedModel model =
+      load_model(folder, {.needs = [&](const ModelConfig&) { return first.options; }, .threads = host->threads_});
+  first.session = std::move(model.session);
+  first.version = 0;
+  host->warnings_ = std::move(model.warnings);
+  return host;
+}
+
+std::shared_ptr<Host> Host::create(const std::string& path, uint64_t seed, int threads) {
+  HfConfig config = read_hf_config(path);
+  const std::shared_ptr<Host> host(new Host(config.model, threads));
+  host->warnings_ = std::move(config.warnings);
+  Slot& first = host->slot(Purpose::inference);
+  host->build(first, host->config_);
+  initialise(*first.session, host->specs_, seed);
+  first.version = 0;
+  return host;
+}
+
+const Host::Slot& Host::newest() const {
+  return *std::max_element(slots_.begin(), slots_.end(),
+                           [](const Slot& a, const Slot& b) { return a.version < b.version; });
+}
+
+void Host::build(Slot& slot, const ModelConfig& config) {
+  slot.options.isa = select_isa();
+  const auto session = std::make_shared<Session>(lamina::compile(config, slot.options).plan, threads_);
+  if (slot.session != nullptr) copy_state(*slot.session, *session, true);
+  slot.session = session;
+}
+
+void Host::bring_up_to_date(Slot& slot) {
+  const Slot& source = newest();
+  if (slot.version == source.version) return;
+  copy_state(*source.session, *slot.session, false);
+  slot.version = source.version;
+}
+
+// A session of this purpose that holds the rows and the newest parameters.
+Session& Host::ready(Purpose purpose, const std::vector<Row>& rows, int64_t micro_batches) {
+  Slot& out = slot(purpose);
+  const int64_t batch = (std::max<int64_t>(std::ssize(rows), 1) + micro_batches - 1) / micro_batches;
+  const int64_t seq = longest(rows);
+  if (out.session == nullptr || batch > out.options.batch || seq > out.options.seq) {
+    out.options.batch = std::max(out.options.batch, batch);
+    out.options.seq = std::max(out.options.seq, seq);
+    ModelConfig config = config_;
+    if (purpose == Purpose::gradients) config.resid_pdrop = config.embd_pdrop = config.attn_pdrop = 0.0;
+    build(out, config);
+  }
+  bring_up_to_date(out);
+  return *out.session;
+}
+
+LogitsView Host::forward(const std::vector<Row>& rows) {
+  const std::scoped_lock lock(mutex_);
+  Session& session = ready(Purpose::inference, rows);
+  BatchInputs inputs(session);
+  inputs.check(rows, inputs.rows());
+  inputs.fill(rows, 0);
+  session.run(session.program("forward"));
+  return {slot(Purpose::inference).session,
+          session.floats("logits").data(),
+          std::ssize(rows),
+          longest(rows),
+          config_.vocab_size,
+          inputs.seq()};
+}
+
+double Host::loss(const std::vector<Row>& rows) {
+  const std::scoped_lock lock(mutex_);
+  EvalStep step(ready(Purpose::inference, rows));
+  EvalResult result;
+  step.add(rows, result);
+  return result.mean();
+}
+
+std::vector<HfArray> Host::gradients(const std::vector<Row>& rows) {
+  const std::scoped_lock lock(mutex_);
+  Session& session = ready(Purpose::gradients, rows);
+  for (const ParameterSpec& spec : specs_) session.fill("grad." + spec.name, 0.0f);
+  TrainStep(session, {}).backward(rows, 1);
+  return collect(session, "grad.");
+}
+
+std::vector<HfArray> Host::parameters() {
+  const std::scoped_lock lock(mutex_);
+  return collect(*newest().session, "");
+}
+
+std::vector<HfArray> Host::collect(const Session& session, const std::string& prefix) const {
+  std::vector<HfArray> out;
+  std::map<std::string, size_t> places;
+  for (const ParameterSpec& spec : specs_) {
+    const Shape& shape = spec.hf.shape;
+    const auto [place, fresh] = places.emplace(spec.hf.name, out.size());
+    if (fresh) {
+      const std::string front = spec.hf.name == "lm_head.weight" ? "" : "transformer.";
+      out.push_back({front + spec.hf.name,
+                     {shape.dims.begin(), shape.dims.begin() + shape.rank},
+                     std::vector<float>(static_cast<size_t>(shape.elements()))});
+    }
+    float* data = out[place->second].values.data() + spec.hf.column;
+    const int64_t stride_row = spec.hf.transposed ? 1 : shape.last();
+    session.read(prefix + spec.name, data, stride_row, spec.hf.transposed ? shape.last() : 1);
+  }
+  return out;
+}
+
+std::vector<Generated> Host::generate(const std::vector<Prompt>& prompts, const GenerateOptions& options,
+                                      const GenerateHooks& hooks) {
+  const std::scoped_lock lock(mutex_);
+  constexpr int64_t kMostRows = 16;  // the caches take memory for each; more prompts are done in groups
+  Slot& inference = slot(Purpose::inference);
+  const int64_t rows = std::clamp<int64_t>(std::ssize(prompts), 1, kMostRows);
+  if (rows > inference.options.generate_batch) {
+    inference.options.generate_batch = rows;
+    build(inference, config_);
+  }
+  bring_up_to_date(inference);
+  return Generator(*inference.session, config_).generate(prompts, options, hooks);
+}
+
+void Host::save(const std::string& folder) {
+  const std::scoped_lock lock(mutex_);
+  save_model(folder, config_, *newest().session);
+}
+
+int64_t Host::add_trainer(const CompileOptions& options) {
+  const std::scoped_lock lock(mutex_);
+  Slot& training = slot(Purpose::training);
+  if (training.session != nullptr) {
+    bring_up_to_date(slot(Purpose::inference));  // the newest parameters must not go with their session
+    training = {};
+  }
+  training.options = options;
+  updates_ = 0;
+  return ++trainers_;
+}
+
+StepResult Host::train(int64_t trainer, const std::vector<Row>& rows, int64_t step, double lr, uint64_t seed) {
+  const std::scoped_lock lock(mutex_);
+  if (trainer != trainers_)
+    throw_error(ErrorCode::invalid, "a newer Trainer has taken over this model: trainer {}, now {}", trainer,
+                trainers_);
+  Slot& training = slot(Purpose::training);
+  Session& session = ready(Purpose::training, rows, training.options.accumulate);
+  const UpdateOptions& update = training.options.update;
+  TrainStep runner(
+      session, {.seed = seed, .accumulate = training.options.accumulate, .beta1 = update.beta1, .beta2 = update.beta2});
+  runner.set_updates(updates_);
+  const StepResult result = runner.step(rows, step, lr);
+  if (runner.updates() > updates_) training.version = newest().version + 1;
+  updates_ = runner.updates();
+  return result;
+}
+
+}  // namespace lamina::python

@@ -1,0 +1,92 @@
+// What stands behind lamina.Model: a model's parameters, and the sessions that were compiled for what was asked of it
+// so far. Plain C++; how Python sees it is in module.cc.
+//
+//   purpose     programs                     compiled when
+//   inference   forward, eval, prefill, …    the model is opened, again when a batch is larger than all before
+//   gradients   micro_step without dropout   gradients() is called
+//   training    micro_step, update           a Trainer steps
+//
+// Each session has parameters of its own. The newest ones are copied over when another purpose is next used.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "compile.h"
+#include "infer/generate.h"
+#include "model/config.h"
+#include "model/parameters.h"
+#include "runtime/session.h"
+#include "train/step.h"
+
+namespace lamina::python {
+
+enum class Purpose { inference, gradients, training };
+constexpr size_t kPurposes = 3;
+
+// A tensor in HuggingFace's packing, row-major.
+struct HfArray {
+  std::string name;
+  std::vector<size_t> shape;
+  std::vector<float> values;
+};
+
+// Logits of a batch where the session left them: element (b, t, v) at data[(b * row_stride + t) * V + v].
+struct LogitsView {
+  std::shared_ptr<Session> session;
+  float* data = nullptr;
+  int64_t rows = 0, seq = 0, vocab = 0, row_stride = 0;
+};
+
+// Every method takes the lock: calls from several threads run one after the other.
+class Host {
+ public:
+  static std::shared_ptr<Host> open(const std::string& folder, int threads);
+  // GPT-2's initialisation; `path` is a config.json.
+  static std::shared_ptr<Host> create(const std::string& path, uint64_t seed, int threads);
+
+  const ModelConfig& config() const { return config_; }
+  const std::vector<std::string>& warnings() const { return warnings_; }
+
+  LogitsView forward(const std::vector<Row>& rows);
+  double loss(const std::vector<Row>& rows);
+  std::vector<HfArray> gradients(const std::vector<Row>& rows);
+  std::vector<HfArray> parameters();
+  std::vector<Generated> generate(const std::vector<Prompt>& prompts, const GenerateOptions& options,
+                                  const GenerateHooks& hooks);
+  void save(const std::string& folder);
+
+  // A trainer names itself by a number; the newest one owns the moments.
+  int64_t add_trainer(const CompileOptions& options);
+  StepResult train(int64_t trainer, const std::vector<Row>& rows, int64_t step, double lr, uint64_t seed);
+
+ private:
+  struct Slot {
+    std::shared_ptr<Session> session;
+    CompileOptions options;
+    int64_t version = -1;  // of the parameters in it
+  };
+
+  Host(ModelConfig config, int threads);
+  Slot& slot(Purpose purpose) { return slots_[static_cast<size_t>(purpose)]; }
+  Session& ready(Purpose purpose, const std::vector<Row>& rows, int64_t micro_batches = 1);
+  void build(Slot& slot, const ModelConfig& config);
+  void bring_up_to_date(Slot& slot);
+  const Slot& newest() const;
+  std::vector<HfArray> collect(const Session& session, const std::string& prefix) const;
+
+  std::mutex mutex_;
+  ModelConfig config_;
+  std::vector<ParameterSpec> specs_;
+  std::vector<std::string> warnings_;
+  int threads_;
+  std::array<Slot, kPurposes> slots_;
+  int64_t trainers_ = 0;
+  int64_t updates_ = 0;  // of the newest trainer
+};
+
+}  // namespace lamina::python

@@ -1,0 +1,144 @@
+#include "train/run_folder.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/error.h"
+#include "io/hf_config.h"
+#include "train/version.h"
+
+namespace lamina {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+Json number_or_null(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+
+// Settings that change no number of a run.
+bool is_indifferent(const std::string& key) {
+  constexpr const char* kKeys[] = {"out", "threads", "memory_limit", "log_every", "save_every", "max_skips"};
+  return std::any_of(std::begin(kKeys), std::end(kKeys), [&](const char* other) { return key == other; });
+}
+
+std::string run_id(const Json& description) {
+  Json part = {{"config", description["config"]}, {"data", description["data"]}, {"plan", description["plan"]["digest"]}};
+  for (const auto& [key, value] : description["options"].items())
+    if (!is_indifferent(key)) part["options"][key] = value;
+  const std::string text = part.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return fmt::format("{:016x}", XXH3_64bits(text.data(), text.size()));
+}
+
+Json kernels_json(const Plan& plan) {
+  std::set<std::string> ids;
+  for (const PlanProgram& program : plan.programs)
+    for (const PlanStep& step : program.steps) ids.insert(step.kernel);
+  return ids;
+}
+
+}  // namespace
+
+void require_new_folder(const std::string& path) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (!fs::exists(status)) return;
+  if (!fs::is_directory(status)) throw_error(ErrorCode::io, "cannot make a run folder: --out {}: it is a file", path);
+  const bool empty = fs::is_empty(path, error);
+  if (error) throw_error(ErrorCode::io, "cannot read folder: --out {}: {}", path, error.message());
+  if (!empty)
+    throw Error(ErrorCode::invalid, fmt::format("run folder is not empty: --out {}, expected a new or empty folder", path),
+                "name another folder, or remove this one");
+}
+
+Json options_json(const TrainOptions& options) {
+  Json out = Json::object();
+  for_each_option(options, [&](const OptionRow& row, const auto& field) {
+    std::string key = row.name;
+    std::replace(key.begin(), key.end(), '-', '_');
+    if constexpr (requires { field.has_value(); })
+      out[key] = field ? Json(*field) : Json(nullptr);
+    else
+      out[key] = field;
+  });
+  return out;
+}
+
+Json describe_run(const RunDescription& run) {
+  const DecayGroup decays = decay_group(run.specs, true), rests = decay_group(run.specs, false);
+  Json out = {{"format", 1},
+              {"command", "train"},
+              {"lamina", kVersion},
+              {"compiler", __VERSION__},
+              {"options", options_json(run.options)},
+              {"resolved",
+               {{"seq", run.seq},
+                {"steps", run.steps},
+                {"threads", run.threads},
+                {"vocab_size", run.config.vocab_size},
+                {"tokens_per_step", run.options.batch * run.options.accumulate * run.seq}}},
+              {"start", run.source.folder.empty() ? "initialised" : "weights of " + run.source.folder},
+              {"config", Json::parse(hf_config_text(run.config))},
+              {"parameters", parameter_count(run.config)},
+              {"decay", {{"yes", decays.names}, {"no", rests.names}}},
+              {"data",
+               {{"kind", run.data.is_text ? "text" : "tokens"},
+                {"train_ids", run.data.train.size()},
+                {"valid_ids", run.data.valid.size()},
+                {"train_fingerprint", fingerprint(run.data.train)},
+                {"valid_fingerprint", fingerprint(run.data.valid)}}},
+              {"tokenizer", run.data.tokenizer_source},
+              {"precision", "fp32"},
+              {"plan",
+               {{"digest", run.plan.digest},
+                {"isa", isa_name(run.plan.isa)},
+                {"kernels", kernels_json(run.plan)},
+                {"bytes", run.plan.total_bytes(run.threads)}}},
+              {"peak_fraction_of", "fp32 multiply-adds of all threads, measured for 0.25 s before the first step"}};
+  out["run_id"] = run_id(out);
+  return out;
+}
+
+DecayGroup decay_group(const std::vector<ParameterSpec>& specs, bool decay) {
+  DecayGroup out;
+  std::set<std::string> tensors;
+  for (const ParameterSpec& spec : specs) {
+    if (spec.decay != decay) continue;
+    out.values += spec.shape.elements();
+    if (!tensors.insert(spec.hf.name).second) continue;
+    ++out.tensors;
+    std::string name = spec.hf.name;
+    if (spec.layer >= 0) name = "h.*" + name.substr(name.find('.', 2));
+    if (std::find(out.names.begin(), out.names.end(), name) == out.names.end()) out.names.push_back(name);
+  }
+  return out;
+}
+
+MetricsFile::MetricsFile(const std::string& path) : path_(path), file_(std::fopen(path.c_str(), "w")) {
+  if (!file_) throw_error(ErrorCode::io, "cannot create file: {}: {}", path, std::strerror(errno));
+}
+
+void MetricsFile::write(const StepRecord& r) {
+  Json line = {{"step", r.step},
+               {"tokens", r.tokens},
+               {"loss", number_or_null(r.loss)},
+               {"lr", r.lr},
+               {"grad_norm", number_or_null(r.grad_norm)},
+               {"loss_scale", 1.0},
+               {"step_ms", r.step_ms},
+               {"tokens_per_s", r.tokens_per_s},
+               {"peak_fraction", r.peak_fraction}};
+  if (!r.finite) line["skipped"] = true;
+  if (r.valid_loss) line["valid_loss"] = number_or_null(*r.valid_loss);
+  const std::string text = line.dump() + "\n";
+  if (std::fwrite(text.data(), 1, text.size(), file_.get()) != text.size() || std::fflush(file_.get()) != 0)
+    throw_error(ErrorCode::io, "cannot write file: {}: {}", path_, std::strerror(errno));
+}
+
+}  // namespace lamina

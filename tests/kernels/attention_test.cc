@@ -1,0 +1,218 @@
+// What the comparison with the reference does not show of attention: a query without keys gives exact zeros, what is not
+// seen cannot be felt whatever it holds, bits do not depend on padding or on the batch around a row, and no element
+// outside a buffer is read (buffers have their exact size, for AddressSanitizer).
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <vector>
+
+#include "base/rng.h"
+#include "kernels/kernel.h"
+
+namespace lamina::testing {
+namespace {
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+// Values on the heap in exactly their size.
+template <typename T>
+struct Buffer {
+  Buffer() = default;
+  explicit Buffer(int64_t n, T value = {}) : size(n), data(new T[static_cast<size_t>(n)]) { std::fill_n(data.get(), n, value); }
+  T& operator[](int64_t i) const { return data[static_cast<size_t>(i)]; }
+  bool operator==(const Buffer& other) const {
+    return size == other.size && std::memcmp(data.get(), other.data.get(), static_cast<size_t>(size) * sizeof(T)) == 0;
+  }
+  int64_t size = 0;
+  std::unique_ptr<T[]> data;
+};
+
+using Floats = Buffer<float>;
+
+Floats random_floats(int64_t n, uint64_t seed) {
+  Floats x(n);
+  Rng rng(seed);
+  for (int64_t i = 0; i < n; ++i) x[i] = static_cast<float>(rng.uniform() * 4.0 - 2.0);
+  return x;
+}
+
+bool all_zero(const Floats& x, int64_t begin, int64_t end) {
+  for (int64_t i = begin; i < end; ++i)
+    if (x[i] != 0.0f) return false;
+  return true;
+}
+
+struct Sizes {
+  int64_t B, T, C;
+};
+
+// One attention with its gradient, its inputs open to change.
+struct Problem {
+  Problem(Sizes sizes, AttentionAttrs attributes)
+      : z(sizes), a(attributes), q(random_floats(n(), 1)), k(random_floats(n(), 2)), v(random_floats(n(), 3)),
+        dout(random_floats(n(), 4)), o(n(), kNan), lse(z.B * a.n_head * z.T, kNan), dq(n(), kNan), dk(n(), kNan),
+        dv(n(), kNan), begin(z.B * z.T), rng(2), sample(z.B) {
+    rng[0] = 42, rng[1] = 7;
+    for (int64_t b = 0; b < z.B; ++b) sample[b] = 100 + b;
+  }
+
+  int64_t n() const { return z.B * z.T * z.C; }
+  int64_t at(int64_t b, int64_t t, int64_t c = 0) const { return (b * z.T + t) * z.C + c; }
+
+  void run(Isa isa) {
+    const Shape x{z.B, z.T, z.C};
+    const auto arg = [&](const Floats& f) { return TensorArg{f.data.get(), x, {}}; };
+    const TensorArg lse_arg{lse.data.get(), {z.B, a.n_head, z.T}, {}};
+    const TensorArg begin_arg{begin.data.get(), {z.B, z.T}, {}};
+    const TensorArg rng_arg{rng.data.get(), {2}, {}};
+    const TensorArg sample_arg{sample.data.get(), {z.B}, {}};
+    run(isa, Op::attention, {arg(q), arg(k), arg(v), begin_arg, rng_arg, sample_arg}, {arg(o), lse_arg});
+    run(isa, Op::attention_bwd,
+        {arg(dout), arg(q), arg(k), arg(v), arg(o), lse_arg, begin_arg, rng_arg, sample_arg}, {arg(dq), arg(dk), arg(dv)});
+  }
+
+  void run(Isa isa, Op op, const std::vector<TensorArg>& in, const std::vector<TensorArg>& out) const {
+    const Kernel& kernel = *find_kernel(kernel_table(isa), op);
+    const Args args{in.data(), out.data(), static_cast<int32_t>(in.size()), static_cast<int32_t>(out.size()), &a};
+    const int64_t floats = kernel.scratch(args) / static_cast<int64_t>(sizeof(float));
+    for (int64_t task = kernel.tasks(args); task-- > 0;) {
+      const Floats scratch(floats, kNan);
+      kernel.run(args, task, task + 1, reinterpret_cast<std::byte*>(scratch.data.get()));
+    }
+  }
+
+  Sizes z;
+  AttentionAttrs a;
+  Floats q, k, v, dout, o, lse, dq, dk, dv;
+  Buffer<int32_t> begin;
+  Buffer<int64_t> rng, sample;
+};
+
+AttentionAttrs heads(int64_t n_head, double dropout = 0.0) {
+  return {.n_head = n_head, .scale = 0.3, .dropout = dropout, .site = 3, .stride = 1024};
+}
+
+class Attention : public ::testing::TestWithParam<Isa> {};
+
+TEST_P(Attention, GivesExactZerosToAQueryWithoutKeys) {
+  Problem p({1, 70, 10}, heads(2));
+  for (int64_t t = 0; t < 70; ++t) p.begin[t] = t % 3 == 0 ? 70 : 0;  // every third query sees nothing
+  for (int64_t t = 0; t < 70; t += 3)
+    for (int64_t c = 0; c < 10; ++c) p.q[p.at(0, t, c)] = p.dout[p.at(0, t, c)] = kNan;
+  p.run(GetParam());
+  for (int64_t t = 0; t < 70; ++t) {
+    const bool sees = t % 3 != 0;
+    EXPECT_EQ(all_zero(p.o, p.at(0, t), p.at(0, t + 1)), !sees) << t;
+    EXPECT_EQ(all_zero(p.dq, p.at(0, t), p.at(0, t + 1)), !sees) << t;
+    for (int64_t h = 0; h < 2; ++h) EXPECT_EQ(p.lse[h * 70 + t] == -kInfinity, !sees) << t;
+  }
+  for (int64_t i = 0; i < p.n(); ++i) {
+    EXPECT_TRUE(std::isfinite(p.dk[i])) << i;
+    EXPECT_TRUE(std::isfinite(p.dv[i])) << i;
+  }
+  // Key 69 is seen by query 69 alone, which sees nothing.
+  EXPECT_TRUE(all_zero(p.dk, p.at(0, 69), p.at(0, 70)));
+  EXPECT_TRUE(all_zero(p.dv, p.at(0, 69), p.at(0, 70)));
+}
+
+// Two documents packed into one row: what one holds must not change a bit of the other.
+TEST_P(Attention, FeelsNothingOfWhatItDoesNotSee) {
+  const int64_t T = 150, cut = 75, C = 24;
+  for (double dropout : {0.0, 0.4}) {
+    Problem clean({1, T, C}, heads(3, dropout)), dirty({1, T, C}, heads(3, dropout));
+    for (int64_t t = 0; t < T; ++t) clean.begin[t] = dirty.begin[t] = t < cut ? 0 : static_cast<int32_t>(cut);
+    for (Floats* x : {&dirty.q, &dirty.k, &dirty.v, &dirty.dout})
+      for (int64_t i = 0; i < cut * C; ++i) (*x)[i] = i % 2 == 0 ? kNan : kInfinity;
+    clean.run(GetParam());
+    dirty.run(GetParam());
+    for (int64_t i = cut * C; i < T * C; ++i) {
+      ASSERT_TRUE(std::isfinite(dirty.o[i])) << i;
+      ASSERT_FLOAT_EQ(dirty.o[i], clean.o[i]) << i;
+      ASSERT_NEAR(dirty.dq[i], clean.dq[i], 1e-4f) << i;
+      ASSERT_NEAR(dirty.dk[i], clean.dk[i], 1e-4f) << i;
+      ASSERT_NEAR(dirty.dv[i], clean.dv[i], 1e-4f) << i;
+    }
+    EXPECT_TRUE(std::isnan(dirty.o[5]));
+  }
+}
+
+TEST_P(Attention, FeelsNothingOfTheFuture) {
+  Problem clean({1, 100, 16}, heads(1)), dirty({1, 100, 16}, heads(1));
+  for (int64_t i = 60 * 16; i < 100 * 16; ++i) dirty.k[i] = dirty.v[i] = kNan;
+  clean.run(GetParam());
+  dirty.run(GetParam());
+  for (int64_t i = 0; i < 60 * 16; ++i) ASSERT_EQ(dirty.o[i], clean.o[i]) << i;
+  for (int64_t i = 60 * 16; i < 100 * 16; ++i) ASSERT_TRUE(std::isnan(dirty.o[i])) << i;
+}
+
+TEST_P(Attention, GivesARowTheSameBitsInAnyBatchAndPadding) {
+  const int64_t C = 20;
+  for (double dropout : {0.0, 0.3}) {
+    Problem both({2, 130, C}, heads(2, dropout)), alone({1, 97, C}, heads(2, dropout));
+    for (int64_t t = 0; t < 130; ++t) both.begin[130 + t] = static_cast<int32_t>(t % 7);
+    for (int64_t t = 0; t < 97; ++t) alone.begin[t] = static_cast<int32_t>(t % 7);
+    alone.sample[0] = both.sample[1];
+    for (auto [from, to] : {std::pair{&both.q, &alone.q}, {&both.k, &alone.k}, {&both.v, &alone.v}})
+      std::copy_n(from->data.get() + both.at(1, 0), 97 * C, to->data.get());
+    both.run(GetParam());
+    alone.run(GetParam());
+    for (int64_t i = 0; i < 97 * C; ++i) ASSERT_EQ(both.o[both.at(1, 0) + i], alone.o[i]) << i;
+  }
+}
+
+TEST_P(Attention, DropsEverythingAtOne) {
+  Problem p({1, 20, 8}, heads(1, 1.0));
+  p.run(GetParam());
+  for (const Floats* x : {&p.o, &p.dq, &p.dk, &p.dv}) EXPECT_TRUE(all_zero(*x, 0, p.n()));
+  for (int64_t t = 0; t < 20; ++t) EXPECT_TRUE(std::isfinite(p.lse[t]));
+}
+
+TEST_P(Attention, HoldsScoresFarApart) {
+  Problem p({1, 3, 1}, {.n_head = 1, .scale = 1.0, .stride = 8});
+  for (int64_t t = 0; t < 3; ++t) p.q[t] = 1.0f, p.v[t] = static_cast<float>(t + 1);
+  p.k[0] = -1e4f, p.k[1] = 3e4f, p.k[2] = 2e4f;
+  p.run(GetParam());
+  EXPECT_EQ(p.o[0], 1.0f);
+  EXPECT_EQ(p.o[1], 2.0f);
+  EXPECT_EQ(p.o[2], 2.0f);
+  EXPECT_EQ(p.lse[2], 3e4f);
+}
+
+// Prefill in pieces of any size and the whole at once give the same answers, and a cache keeps what was there.
+TEST_P(Attention, CachedGivesWhatAttentionGives) {
+  const int64_t T = 90, S = 100, C = 12;
+  Problem whole({1, T, C}, heads(2));
+  whole.begin = Buffer<int32_t>(T, 2);
+  whole.run(GetParam());
+  for (int64_t piece : {int64_t{1}, int64_t{13}, int64_t{90}}) {
+    const Floats k_cache(S * C, kNan), v_cache(S * C, kNan);
+    const Buffer<int32_t> past(1), count(1), begin(1, 2);
+    for (int64_t t = 0; t < T; t += piece) {
+      past[0] = static_cast<int32_t>(t);
+      count[0] = static_cast<int32_t>(std::min(piece, T - t));
+      const Floats q(piece * C, kNan), k(piece * C, kNan), v(piece * C, kNan), o(piece * C, kNan);
+      for (auto [from, to] : {std::pair{&whole.q, &q}, {&whole.k, &k}, {&whole.v, &v}})
+        std::copy_n(from->data.get() + t * C, count[0] * C, to->data.get());
+      const auto x = [&](const Floats& f) { return TensorArg{f.data.get(), {1, piece, C}, {}}; };
+      const auto cache = [&](const Floats& f) { return TensorArg{f.data.get(), {1, S, C}, {}}; };
+      const auto one = [&](const Buffer<int32_t>& f) { return TensorArg{f.data.get(), {1}, {}}; };
+      whole.run(GetParam(), Op::attention_cached,
+                {x(q), x(k), x(v), cache(k_cache), cache(v_cache), one(past), one(count), one(begin)},
+                {x(o), cache(k_cache), cache(v_cache)});
+      for (int64_t i = 0; i < count[0] * C; ++i) ASSERT_NEAR(o[i], whole.o[t * C + i], 2e-6f) << piece << " " << t;
+      EXPECT_TRUE(all_zero(o, count[0] * C, piece * C));
+    }
+    for (int64_t i = 0; i < T * C; ++i) ASSERT_EQ(k_cache[i], whole.k[i]);
+    for (int64_t i = T * C; i < S * C; ++i) ASSERT_TRUE(std::isnan(v_cache[i]));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Attention, ::testing::ValuesIn(available_isas()),
+                         [](const auto& info) { return std::string(isa_name(info.param)); });
+
+}  // namespace
+}  // namespace lamina::testing

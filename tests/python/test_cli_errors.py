@@ -1,0 +1,223 @@
+"""Bad input: one line that says what is wrong, exit 1 or 2, and nothing half-written."""
+import json
+import struct
+
+import numpy as np
+import pytest
+
+from cli_support import fails, lamina, tiny_tensors, write_config, write_ids, write_safetensors, write_text, write_tiny
+
+pytestmark = pytest.mark.tiny
+
+
+def train_tiny(tmp_path, *more):
+    """Arguments of a run on ids that would succeed."""
+    config = write_config(tmp_path / "config.json")
+    ids = write_ids(tmp_path / "ids.bin")
+    return ["train", "--model", config, "--data", ids, "--out", tmp_path / "run", "--steps", "2", "--batch", "2", *more]
+
+
+def assert_nothing_written(tmp_path):
+    run = tmp_path / "run"
+    assert not run.exists() or not list(run.iterdir())
+
+
+# Found before any file is opened: the files named here do not exist.
+@pytest.mark.parametrize("args, words", [
+    (["train", "--data", "none", "--out", "run", "--batch", "0"], ["--batch", "0"]),
+    (["train", "--data", "none", "--out", "run", "--seq", "0"], ["--seq", "0"]),
+    (["train", "--data", "none", "--out", "run", "--accumulate", "-1"], ["--accumulate", "-1"]),
+    (["train", "--data", "none", "--out", "run", "--lr", "nan"], ["--lr", "nan"]),
+    (["train", "--data", "none", "--out", "run", "--schedule", "square"], ["--schedule", "square"]),
+    (["train", "--data", "none", "--out", "run", "--betas", "0.9"], ["--betas", "0.9"]),
+    (["train", "--data", "none", "--out", "run", "--betas", "0.9,1"], ["--betas", "1"]),
+    (["train", "--data", "none", "--out", "run", "--threads", "0"], ["--threads", "0"]),
+    (["train", "--data", "none", "--out", "run", "--batch", "two"], ["--batch", "two"]),
+    (["train", "--data", "none", "--out", "run", "--memory-limit", "much"], ["--memory-limit", "much"]),
+    (["train", "--data", "none", "--out", "run", "--steps", "1", "--epochs", "1"], ["--steps", "--epochs"]),
+    (["train", "--data", "none", "--out", "run", "--resume"], ["--resume"]),
+    (["train", "--data", "none"], ["--out"]),
+    (["generate", "none", "--temperature", "-1"], ["temperature", "-1"]),
+    (["generate", "none", "--top-k", "-1"], ["top_k", "-1"]),
+    (["generate", "none", "--top-p", "1.5"], ["top_p", "1.5"]),
+    (["generate", "none", "--max-tokens", "0"], ["max_tokens", "0"]),
+    (["generate", "none", "--prompt", "a", "--prompt-ids", "1"], ["--prompt", "--prompt-ids"]),
+    (["eval", "none", "--data", "none", "--batch", "0"], ["--batch", "0"]),
+    (["plan", "--batch", "0"], ["--batch", "0"]),
+    (["plan", "--passes=-none"], ["none"]),
+    (["inspect", "graph", "--format", "svg"], ["--format", "svg"]),
+    (["inspect", "graph", "--after", "none"], ["none", "set_layout"]),
+    (["tokenize", "encode", "--tokenizer", "none", "--special", "maybe"], ["--special", "maybe"]),
+    (["tokenize", "train", "--data", "none", "--out", "none", "--vocab-size", "256"], ["--vocab-size", "256"]),
+    (["bench"], ["--signature"]),
+    (["frobnicate"], ["frobnicate"]),
+    ([], ["subcommand"]),
+])
+def test_wrong_usage(args, words, tmp_path):
+    fails(2, words, *args, cwd=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("isa, words", [("sse9", ["LAMINA_ISA", "sse9"]), ("avx512", ["LAMINA_ISA", "avx512"])])
+def test_isa_that_the_cpu_lacks(isa, words, tmp_path):
+    with open("/proc/cpuinfo") as info:
+        if isa == "avx512" and "avx512dq" in info.read():
+            pytest.skip("this CPU has AVX-512")
+    fails(2, words, *train_tiny(tmp_path), env={"LAMINA_ISA": isa})
+    fails(2, words, "doctor", env={"LAMINA_ISA": isa})
+    assert_nothing_written(tmp_path)
+
+
+@pytest.mark.parametrize("changes, words", [
+    ({"n_head": 3}, ["n_embd", "16", "n_head", "3"]),
+    ({"activation_function": "swish9"}, ["activation_function", "swish9"]),
+    ({"n_layer": 0}, ["n_layer", "0"]),
+    ({"vocab_size": "many"}, ["vocab_size", "many"]),
+    ({"resid_pdrop": 2.0}, ["resid_pdrop", "2"]),
+    ({"model_type": "llama"}, ["model_type", "llama"]),
+])
+def test_bad_config(changes, words, tmp_path):
+    args = train_tiny(tmp_path)
+    write_config(tmp_path / "config.json", **changes)
+    fails(1, words, *args)
+    fails(1, words, "plan", "--model", tmp_path / "config.json")
+    fails(1, words, "inspect", "config", tmp_path / "config.json")
+    assert_nothing_written(tmp_path)
+
+
+def test_rows_longer_than_the_model_allows(tmp_path):
+    fails(1, ["--seq", "n_positions", "16", "17"], *train_tiny(tmp_path, "--seq", "17"))
+    assert_nothing_written(tmp_path)
+
+
+@pytest.mark.parametrize("count", [0, 1, 16])
+def test_fewer_ids_than_a_window(count, tmp_path):
+    args = train_tiny(tmp_path)
+    write_ids(tmp_path / "ids.bin", count)
+    fails(1, ["17", str(count)], *args)
+    assert_nothing_written(tmp_path)
+
+
+def test_17_ids_are_one_window(tmp_path):
+    args = train_tiny(tmp_path)
+    write_ids(tmp_path / "ids.bin", 17)
+    result = lamina(*args, "--json")
+    assert result.returncode == 0, result.stderr.decode()
+    assert json.loads(result.stdout)["tokens"] == 32
+
+
+@pytest.mark.parametrize("kind, place, value", [("u16", 123, 97), ("u16", 399, 65535), ("i32", 7, -1),
+                                                ("u32", 7, 4294967295)])
+def test_an_id_beyond_the_vocabulary(kind, place, value, tmp_path):
+    args = train_tiny(tmp_path)
+    ids = (np.arange(400) % 97).astype(np.int64)
+    ids[place] = value
+    (tmp_path / "ids.bin").write_bytes(ids.astype({"u16": "<u2", "i32": "<i4", "u32": "<u4"}[kind]).tobytes())
+    fails(1, ["ids.bin", str(place), str(value), "97"], *args, "--token-type", kind)
+    assert_nothing_written(tmp_path)
+
+
+@pytest.mark.parametrize("size, kind, words", [(81, "u16", ["81", "2"]), (162, "i32", ["162", "4"])])
+def test_odd_sizes_of_token_files(size, kind, words, tmp_path):
+    args = train_tiny(tmp_path)
+    (tmp_path / "ids.bin").write_bytes(bytes(size))
+    fails(1, words, *args, "--token-type", kind)
+
+
+def test_not_enough_memory_is_said_before_the_run(tmp_path):
+    text = fails(1, ["memory", "1048576"], *train_tiny(tmp_path, "--memory-limit", "1MiB", "--batch", "64"))
+    needed = max(int(word) for word in text.replace(",", " ").split() if word.isdigit())
+    assert needed > 1048576
+    assert_nothing_written(tmp_path)
+    plan = lamina("plan", "--json", "--model", tmp_path / "config.json", "--batch", "64")
+    assert json.loads(plan.stdout)["total_bytes"] == needed
+
+
+def test_a_run_folder_that_holds_something(tmp_path):
+    args = train_tiny(tmp_path)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "mine.txt").write_text("keep")
+    fails(1, ["--out", "run", "not empty"], *args)
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["mine.txt"]
+
+
+def test_missing_files(tmp_path):
+    fails(1, ["no such model", "none"], "plan", "--model", tmp_path / "none")
+    args = train_tiny(tmp_path)
+    (tmp_path / "ids.bin").unlink()
+    fails(1, ["ids.bin"], *args)
+    fails(1, ["none"], "generate", tmp_path / "none")
+    assert_nothing_written(tmp_path)
+
+
+def header_of_2_to_the_60(path):
+    path.write_bytes(struct.pack("<Q", 2**60) + b"{}")
+
+
+def overlapping_tensors(path):
+    entry = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
+    text = json.dumps({"a": entry, "b": dict(entry, data_offsets=[4, 12])}).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + bytes(12))
+
+
+def truncated(path):
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def one_missing(path):
+    tensors = tiny_tensors()
+    del tensors["transformer.h.1.ln_2.bias"]
+    write_safetensors(path, tensors)
+
+
+def one_misshapen(path):
+    tensors = tiny_tensors()
+    tensors["transformer.h.0.mlp.c_fc.weight"] = np.zeros((64, 16), np.float32)
+    write_safetensors(path, tensors)
+
+
+@pytest.mark.parametrize("spoil, words", [
+    (header_of_2_to_the_60, ["model.safetensors", "1152921504606846976"]),
+    (overlapping_tensors, ["model.safetensors", "b"]),
+    (truncated, ["model.safetensors"]),
+    (one_missing, ["h.1.ln_2.bias"]),
+    (one_misshapen, ["h.0.mlp.c_fc.weight"]),
+])
+def test_bad_weights(spoil, words, tmp_path):
+    folder = write_tiny(tmp_path / "model")
+    spoil(folder / "model.safetensors")
+    fails(1, words, *train_tiny(tmp_path), "--model", folder)
+    fails(1, words, "generate", folder, "--prompt-ids", "1 2")
+    fails(1, words, "eval", folder, "--data", tmp_path / "ids.bin")
+    assert_nothing_written(tmp_path)
+
+
+def test_prompts_that_do_not_fit(tmp_path):
+    folder = write_tiny(tmp_path / "model")
+    fails(1, ["97", "vocabulary"], "generate", folder, "--prompt-ids", "1 97")
+    fails(1, ["16", "15", "2"], "generate", folder, "--prompt-ids", " ".join(["1"] * 15), "--max-tokens", "2")
+    fails(1, ["byte 2", "x"], "generate", folder, "--prompt-ids", "1 x")
+    fails(1, ["tokenizer"], "generate", folder, "--prompt", "word")
+
+
+def test_text_that_is_not_utf8(tmp_path):
+    write_config(tmp_path / "config.json", vocab_size=300)
+    (tmp_path / "bad.txt").write_bytes(b"ab\xff" + b"cd" * 50)
+    fails(1, ["bad.txt", "byte 2", "ff"], "train", "--model", tmp_path / "config.json", "--data", tmp_path / "bad.txt",
+          "--out", tmp_path / "run")
+    assert_nothing_written(tmp_path)
+
+
+def test_text_and_token_files_together(tmp_path):
+    args = train_tiny(tmp_path)
+    fails(1, ["text", ".bin"], *args, "--data", write_text(tmp_path / "text.txt"))
+
+
+def test_training_that_comes_apart_ends(tmp_path):
+    args = train_tiny(tmp_path, "--steps", "100", "--lr", "1e30", "--max-skips", "3")
+    text = fails(1, ["3 steps in a row", "--max-skips"], *args)
+    assert "last one" in text
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert "nan" not in "".join(lines).lower()
+    assert [json.loads(line).get("skipped", False) for line in lines[-3:]] == [True] * 3
+    assert not (tmp_path / "run" / "model.safetensors").exists()

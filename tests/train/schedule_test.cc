@@ -1,0 +1,45 @@
+#include "train/schedule.h"
+
+#include <gtest/gtest.h>
+
+namespace lamina {
+namespace {
+
+// 10 steps of linear decay from 1e-5: 10, 9, …, 1 times 1e-6.
+TEST(Schedule, LinearUsesEveryRateOnce) {
+  const LearningRate rate{.lr = 1e-5, .schedule = Schedule::linear, .steps = 10};
+  for (int64_t step = 1; step <= 10; ++step)
+    EXPECT_NEAR(learning_rate(rate, step), static_cast<double>(11 - step) * 1e-6, 1e-18) << step;
+}
+
+TEST(Schedule, WarmupRisesAndThenDecays) {
+  const LearningRate rate{.lr = 8.0, .schedule = Schedule::linear, .warmup = 3, .steps = 11};
+  for (int64_t step = 1; step <= 3; ++step) EXPECT_DOUBLE_EQ(learning_rate(rate, step), 2.0 * static_cast<double>(step));
+  for (int64_t step = 4; step <= 11; ++step) EXPECT_DOUBLE_EQ(learning_rate(rate, step), static_cast<double>(12 - step));
+}
+
+TEST(Schedule, MinimumIsWhereTheStepAfterTheLastWouldBe) {
+  for (Schedule schedule : {Schedule::linear, Schedule::cosine}) {
+    const LearningRate rate{.lr = 1.0, .min_lr = 0.25, .schedule = schedule, .warmup = 2, .steps = 102};
+    EXPECT_DOUBLE_EQ(learning_rate(rate, 3), 1.0);
+    EXPECT_NEAR(learning_rate(rate, 53), 0.625, 1e-12);  // half of the way
+    EXPECT_NEAR(learning_rate(rate, 103), 0.25, 1e-12);
+    for (int64_t step = 4; step <= 102; ++step)
+      EXPECT_LT(learning_rate(rate, step), learning_rate(rate, step - 1)) << schedule_name(schedule) << step;
+  }
+}
+
+TEST(Schedule, ConstantStaysAfterWarmup) {
+  const LearningRate rate{.lr = 3.0, .warmup = 2, .steps = 5};
+  EXPECT_DOUBLE_EQ(learning_rate(rate, 1), 1.0);
+  for (int64_t step = 3; step <= 5; ++step) EXPECT_EQ(learning_rate(rate, step), 3.0);
+}
+
+TEST(Schedule, NamesGoBothWays) {
+  for (Schedule schedule : {Schedule::constant, Schedule::linear, Schedule::cosine})
+    EXPECT_EQ(parse_schedule(schedule_name(schedule)), schedule);
+  EXPECT_FALSE(parse_schedule("square"));
+}
+
+}  // namespace
+}  // namespace lamina

@@ -1,0 +1,223 @@
+#include "train/step.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "io/files.h"
+#include "train/tiny_run.h"
+
+namespace lamina {
+namespace {
+
+using test::expect_error;
+using test::Rows;
+using test::tiny_config;
+using test::tiny_rows;
+using test::TinyRun;
+
+double eval_loss(std::vector<std::vector<int32_t>> ids, int64_t batch, int64_t seq) {
+  TinyRun run({.batch = batch, .seq = seq, .train = false, .eval = true});
+  Rows rows(std::move(ids));
+  EvalResult total;
+  EvalStep(run.session()).add(rows.rows(), total);
+  return total.mean();
+}
+
+TEST(EvalStep, TinyPrompt) {
+  const std::vector<int32_t>& prompt = test::tiny_prompt();
+  EXPECT_NEAR(eval_loss({prompt}, 1, 16), 4.388856175, 2e-6);
+  EXPECT_NEAR(eval_loss({prompt}, 4, 11), 4.388856175, 2e-6);
+}
+
+// Padding id = end id: what is ignored is known by place, never by the id. 6 targets, both true ends among them.
+TEST(EvalStep, EndsCountAndPaddingDoesNot) {
+  EXPECT_NEAR(eval_loss({{5, 17, 96}, {47, 30, 79, 88, 96}}, 2, 5), 5.097026, 2e-6);
+}
+
+TEST(EvalStep, SumsOverManyRows) {
+  TinyRun run({.batch = 3, .seq = 16, .train = false, .eval = true});
+  EvalStep step(run.session());
+  Rows rows(tiny_rows(8));
+  EvalResult together, apart;
+  step.add(rows.rows(), together);
+  for (const Row& row : rows.rows()) step.add(std::span(&row, 1), apart);
+  EXPECT_EQ(together.tokens, 64);
+  EXPECT_EQ(apart.tokens, 64);
+  EXPECT_NEAR(together.mean(), apart.mean(), 1e-6);
+  EXPECT_NEAR(together.mean(), 5.194963, 2e-6);
+}
+
+TEST(TrainStep, UnequalMicroBatchesAreWeightedByTargets) {
+  for (int64_t accumulate : {1, 2}) {
+    TinyRun run({.batch = 2 / accumulate, .seq = 16, .accumulate = accumulate});
+    TrainStep step(run.session(), {.accumulate = accumulate});
+    Rows rows({{3, 91}, {47, 30, 79, 88}});
+    const StepResult result = step.step(rows.rows(), 1, 1e-3);
+    EXPECT_NEAR(result.loss, 5.405308, 3e-6) << accumulate;
+    EXPECT_EQ(result.tokens, 4);
+    EXPECT_TRUE(result.finite);
+  }
+}
+
+// Rows of one step in 1, 2, 4 and 8 micro-batches: the same losses, norms and weights.
+TEST(TrainStep, AccumulationChangesNothing) {
+  std::vector<StepResult> expected;
+  std::vector<std::vector<float>> weights;
+  for (int64_t accumulate : {1, 2, 4, 8}) {
+    TinyRun run({.batch = 8 / accumulate, .seq = 8, .accumulate = accumulate});
+    TrainStep step(run.session(), {.accumulate = accumulate});
+    Rows rows(tiny_rows(8));
+    for (int64_t s = 1; s <= 3; ++s) {
+      const StepResult result = step.step(rows.rows(), s, 1e-3);
+      if (s == 1) EXPECT_NEAR(result.loss, 5.194963, 3e-6);
+      if (accumulate == 1) expected.push_back(result);
+      const StepResult& other = expected[static_cast<size_t>(s - 1)];
+      EXPECT_NEAR(result.loss, other.loss, 1e-6 * other.loss) << accumulate << " step " << s;
+      EXPECT_NEAR(result.grad_norm, other.grad_norm, 1e-6 * other.grad_norm) << accumulate << " step " << s;
+    }
+    size_t tensor = 0;
+    for (const ParameterSpec& spec : run.specs()) {
+      // The true gradient of a key bias is 0: rounding noise, which AdamW amplifies.
+      if (spec.name.ends_with("attention.k.bias")) continue;
+      const std::vector<float> values = run.read(spec.name);
+      if (accumulate == 1) weights.push_back(values);
+      const std::vector<float>& first = weights[tensor++];
+      float most = 0.0f, gap = 0.0f;
+      for (size_t i = 0; i < values.size(); ++i) {
+        most = std::max(most, std::abs(first[i]));
+        gap = std::max(gap, std::abs(values[i] - first[i]));
+      }
+      EXPECT_LE(gap, 1e-5f * most) << spec.name << " with " << accumulate;
+    }
+  }
+}
+
+TEST(TrainStep, LeftPaddingChangesNothing) {
+  const auto loss_and_norm = [](int64_t start) {
+    TinyRun run({.batch = 3, .seq = 16});
+    TrainStep step(run.session(), {});
+    Rows rows({{5, 17, 80, 3, 41}, {47, 30, 79, 88, 91, 2}});
+    rows.rows()[0].start = start;
+    return step.step(rows.rows(), 1, 1e-3);
+  };
+  const StepResult plain = loss_and_norm(0);
+  for (int64_t start : {1, 5, 12}) {
+    const StepResult padded = loss_and_norm(start);
+    EXPECT_NEAR(padded.loss, plain.loss, 1e-6 * plain.loss) << start;
+    EXPECT_NEAR(padded.grad_norm, plain.grad_norm, 1e-5 * plain.grad_norm) << start;
+  }
+}
+
+// All gradients 0, one update with rate and decay 0.1: matrices shrink by 0.99, vectors stay as they are.
+TEST(TrainStep, WhatDecays) {
+  TinyRun run({.batch = 1, .seq = 8, .keep_gradients = true, .update = {.weight_decay = 0.1}});
+  TrainStep step(run.session(), {});
+  std::vector<std::vector<float>> before;
+  for (const ParameterSpec& spec : run.specs()) before.push_back(run.read(spec.name));
+  StepResult result;
+  step.update(0.1, result);
+  EXPECT_EQ(result.grad_norm, 0.0);
+  int64_t decayed = 0, kept = 0;
+  for (size_t i = 0; i < run.specs().size(); ++i) {
+    const std::vector<float> after = run.read(run.specs()[i].name);
+    const bool matrix = run.specs()[i].shape.rank == 2;
+    (matrix ? decayed : kept) += std::ssize(after);
+    for (size_t j = 0; j < after.size(); ++j) {
+      if (matrix)
+        EXPECT_NEAR(after[j], 0.99f * before[i][j], 1e-6f * std::abs(before[i][j])) << run.specs()[i].name;
+      else
+        EXPECT_EQ(after[j], before[i][j]) << run.specs()[i].name;
+    }
+  }
+  EXPECT_EQ(decayed, 7952);
+  EXPECT_EQ(kept, 448);
+}
+
+TEST(TrainStep, ANonFiniteStepIsSkippedWhole) {
+  for (int64_t accumulate : {1, 2}) {
+    TinyRun run({.batch = 2, .seq = 8, .accumulate = accumulate, .update = {.weight_decay = 0.1, .clip = 1.0}});
+    TrainStep step(run.session(), {.accumulate = accumulate});
+    Rows rows(tiny_rows(4));
+    const std::span<const Row> some = std::span<const Row>(rows.rows()).first(static_cast<size_t>(2 * accumulate));
+    EXPECT_TRUE(step.step(some, 1, 1e-3).finite);
+    const std::vector<float> healthy = run.read("ln_f.bias");
+    run.session().fill("ln_f.bias", std::nanf(""));
+    const std::vector<float> before = run.read("layer.1.mlp.fc.weight"), moments = run.read("m.layer.1.mlp.fc.weight");
+    EXPECT_FALSE(step.step(some, 2, 1e-3).finite);
+    EXPECT_EQ(run.read("layer.1.mlp.fc.weight"), before);
+    EXPECT_EQ(run.read("m.layer.1.mlp.fc.weight"), moments);
+    EXPECT_EQ(step.updates(), 1);
+    run.session().write("ln_f.bias", {healthy.data(), 0, 1});
+    EXPECT_TRUE(step.step(some, 3, 1e-3).finite);  // nothing of the bad step is left in the sums
+    EXPECT_EQ(step.updates(), 2);
+    EXPECT_NE(run.read("layer.1.mlp.fc.weight"), before);
+  }
+}
+
+TEST(TrainStep, NoTargetsNoStep) {
+  TinyRun run({.batch = 1, .seq = 8, .update = {.weight_decay = 0.1}});
+  TrainStep step(run.session(), {});
+  const std::vector<int32_t> tokens{1, 2}, targets{-100, -1};
+  const Row row{tokens, targets};
+  const std::vector<float> before = run.weights();
+  const StepResult result = step.step(std::span(&row, 1), 1, 0.1);
+  EXPECT_EQ(result.tokens, 0);
+  EXPECT_EQ(result.loss, 0.0);
+  EXPECT_EQ(run.weights(), before);
+  EXPECT_EQ(step.updates(), 0);
+}
+
+// Dropout is keyed by (seed, step, sample): equal for any cut into micro-batches, different for each of its keys.
+TEST(TrainStep, DropoutIsKeyed) {
+  ModelConfig config = tiny_config();
+  config.attn_pdrop = config.embd_pdrop = config.resid_pdrop = 0.5;
+  const auto loss = [&](int64_t accumulate, uint64_t seed, int64_t step_number) {
+    TinyRun run({.batch = 4 / accumulate, .seq = 8, .accumulate = accumulate}, config);
+    Rows rows(tiny_rows(4));
+    return TrainStep(run.session(), {.seed = seed, .accumulate = accumulate}).step(rows.rows(), step_number, 0.0).loss;
+  };
+  const double first = loss(1, 1, 1);
+  EXPECT_EQ(loss(1, 1, 1), first);
+  EXPECT_NEAR(loss(2, 1, 1), first, 1e-6 * first);
+  EXPECT_NEAR(loss(4, 1, 1), first, 1e-6 * first);
+  EXPECT_GT(std::abs(loss(1, 2, 1) - first), 1e-3);
+  EXPECT_GT(std::abs(loss(1, 1, 2) - first), 1e-3);
+}
+
+TEST(TrainStep, EqualBitsForAnyNumberOfThreads) {
+  std::vector<float> expected;
+  for (int threads : {1, 2, 3, 4}) {
+    TinyRun run({.batch = 2, .seq = 8, .accumulate = 2, .update = {.clip = 1.0}}, tiny_config(), threads);
+    TrainStep step(run.session(), {.accumulate = 2});
+    Rows rows(tiny_rows(4));
+    for (int64_t s = 1; s <= 3; ++s) step.step(rows.rows(), s, 1e-3);
+    if (threads == 1) expected = run.weights();
+    EXPECT_EQ(run.weights(), expected) << threads;
+  }
+}
+
+TEST(TrainStep, RefusesWhatDoesNotFit) {
+  TinyRun run({.batch = 1, .seq = 8});
+  TrainStep step(run.session(), {});
+  const std::vector<float> before = run.weights();
+  const auto refuse = [&](std::vector<int32_t> tokens, std::vector<int32_t> targets, int64_t start,
+                          const std::vector<std::string>& words) {
+    const Row row{tokens, targets, start};
+    expect_error([&] { step.step(std::span(&row, 1), 1, 0.1); }, ErrorCode::invalid, words);
+  };
+  refuse({1, 97}, {1, 2}, 0, {"tokens", "position 1", "96", "97"});
+  refuse({1, -1}, {1, 2}, 0, {"tokens", "-1"});
+  refuse({1, 2}, {1, 97}, 0, {"targets", "97"});
+  refuse({1, 2}, {1}, 0, {"2 tokens", "1 targets"});
+  refuse({1, 2, 3}, {1, 2, 3}, 6, {"3 tokens", "6", "8"});
+  refuse({1}, {1}, -1, {"-1"});
+  Rows two(tiny_rows(2));
+  expect_error([&] { step.step(two.rows(), 1, 0.1); }, ErrorCode::invalid, {"at most 1", "2"});
+  expect_error([&] { TrainStep(run.session(), {.accumulate = 2}); }, ErrorCode::invalid, {"1", "2"});
+  EXPECT_EQ(run.weights(), before);
+}
+
+}  // namespace
+}  // namespace lamina
