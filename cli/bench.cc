@@ -33,20 +33,20 @@ int64_t process_peak_bytes() {
   return 0;
 }
 
-void add_bench(CLI::App& program, Action& action) {
-  CLI::App* command = program.add_subcommand("bench", "measured speed as a fraction of peaks measured in the same run");
+void add_bench(const Command& program) {
+  const Command command = program.add("bench", "measured speed as a fraction of peaks measured in the same run");
   const auto options = std::make_shared<Options>();
-  command->require_subcommand(0, 1);
-  command->add_flag("--signature", options->signature,
-                    "print one hash of a short training run, the same on every machine and for every number of threads");
-  bind_json(*command, options->json);
-  add_bench_kernels(*command, action);
-  add_bench_step(*command, action);
-  command->callback([command, options, &action] {
-    const bool part = !command->get_subcommands().empty();
-    if (part == options->signature)
-      throw_error(ErrorCode::usage, "lamina bench: expected kernels, step or --signature, got {}", part ? "both" : "none");
-    if (options->signature) action = [options] { return run(*options); };
+  command.option({"signature", "",
+                  "print one hash of a short training run, the same on every machine and for every number of threads"},
+                 options->signature);
+  command.json(options->json);
+  add_bench_kernels(command);
+  add_bench_step(command);
+  command.run([options](bool below) -> Action {
+    if (below == options->signature)
+      throw_error(ErrorCode::usage, "lamina bench: expected kernels, step or --signature, got {}", below ? "both" : "none");
+    if (below) return {};
+    return [options] { return run(*options); };
   });
 }
 

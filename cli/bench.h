@@ -5,8 +5,8 @@
 
 namespace lamina::cli {
 
-void add_bench_kernels(CLI::App& bench, Action& action);
-void add_bench_step(CLI::App& bench, Action& action);
+void add_bench_kernels(const Command& bench);
+void add_bench_step(const Command& bench);
 
 // The most memory this process ever held, as the system counts it; 0 where it does not say.
 int64_t process_peak_bytes();

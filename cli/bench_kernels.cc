@@ -95,12 +95,11 @@ int run(const Options& options) {
 
 }  // namespace
 
-void add_bench_kernels(CLI::App& bench, Action& action) {
-  CLI::App* command = bench.add_subcommand("kernels", "each kernel alone, shapes of GPT-2 124M at 1024 tokens");
+void add_bench_kernels(const Command& bench) {
+  const Command command = bench.add("kernels", "each kernel alone, shapes of GPT-2 124M at 1024 tokens");
   const auto options = std::make_shared<Options>();
-  bind_options(*command, *options);
-  bind_json(*command, options->json);
-  command->callback([options, &action] { action = [options] { return run(*options); }; });
+  command.options(*options);
+  command.run(options, &run);
 }
 
 }  // namespace lamina::cli

@@ -121,12 +121,11 @@ int run(const Options& options) {
 
 }  // namespace
 
-void add_bench_step(CLI::App& bench, Action& action) {
-  CLI::App* command = bench.add_subcommand("step", "whole steps of training on made-up tokens");
+void add_bench_step(const Command& bench) {
+  const Command command = bench.add("step", "whole steps of training on made-up tokens");
   const auto options = std::make_shared<Options>();
-  bind_options(*command, *options);
-  bind_json(*command, options->json);
-  command->callback([options, &action] { action = [options] { return run(*options); }; });
+  command.options(*options);
+  command.run(options, &run);
 }
 
 }  // namespace lamina::cli

@@ -1,63 +1,36 @@
 #include "command.h"
 
-#include <algorithm>
-#include <cerrno>
+#include <CLI/CLI.hpp>
 #include <charconv>
-#include <cstdio>
-#include <cstring>
-
-#include "base/file_map.h"
-#include "io/quote.h"
 
 namespace lamina::cli {
-
-void print(std::string_view text) {
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
-    throw_error(ErrorCode::io, "cannot write to standard output: {}", std::strerror(errno));
-}
-
-void print_json(const Json& value) {
-  print(value.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
-}
-
-std::vector<int32_t> parse_ids(std::string_view text, const std::string& where) {
-  constexpr std::string_view kSpace = " \t\r\n\v\f";
-  std::vector<int32_t> out;
-  for (size_t at = text.find_first_not_of(kSpace); at < text.size(); at = text.find_first_not_of(kSpace, at)) {
-    const size_t end = std::min(text.find_first_of(kSpace, at), text.size());
-    int32_t id = 0;
-    const auto [last, error] = std::from_chars(text.data() + at, text.data() + end, id);
-    if (error != std::errc() || last != text.data() + end)
-      throw_error(ErrorCode::invalid, "bad id: {}: byte {}: expected a decimal number below 2147483648, got {}", where, at,
-                  quote_text(text.substr(at, end - at), 40));
-    out.push_back(id);
-    at = end;
-  }
-  return out;
-}
-
-std::string read_input(const std::string& path) {
-  if (path != "-") {
-    const FileMap file(path);
-    return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
-  }
-  std::string out;
-  char block[65536];
-  while (const size_t count = std::fread(block, 1, sizeof(block), stdin)) out.append(block, count);
-  if (std::ferror(stdin) != 0) throw_error(ErrorCode::io, "cannot read standard input: {}", std::strerror(errno));
-  return out;
-}
-
-namespace detail {
+namespace {
 
 std::string flag_name(const OptionRow& row) { return std::string("--") + row.name; }
 
 CLI::Option* finish(CLI::Option* option, const OptionRow& row) {
-  option->type_name(row.value);
-  return option->required(row.required);
+  return option->type_name(row.value)->required(row.required);
 }
 
-std::string betas_text(const std::array<double, 2>& betas) { return fmt::format("{},{}", betas[0], betas[1]); }
+// The last one counts where an option is given twice.
+template <typename T>
+void add_value(CLI::App& app, const OptionRow& row, T& field, bool show_default) {
+  CLI::Option* option = finish(app.add_option(flag_name(row), field, row.help), row)->take_last();
+  if (show_default) option->capture_default_str();
+}
+
+template <typename T>
+void add_optional(CLI::App& app, const OptionRow& row, std::optional<T>& field) {
+  const auto set = [&field](const T& value) { field = value; };
+  finish(app.add_option_function<T>(flag_name(row), set, row.help), row)->take_last();
+}
+
+// Paths may follow one another, as a shell's pattern gives them; other values are given one at a time.
+template <typename T>
+void add_list(CLI::App& app, const OptionRow& row, std::vector<T>& field) {
+  const bool paths = std::string_view(row.value) == "PATH";
+  finish(app.add_option(flag_name(row), field, row.help), row)->allow_extra_args(paths);
+}
 
 std::array<double, 2> parse_pair(const std::string& name, const std::string& text) {
   std::array<double, 2> out{};
@@ -73,6 +46,41 @@ std::array<double, 2> parse_pair(const std::string& name, const std::string& tex
   return out;
 }
 
-}  // namespace detail
+}  // namespace
+
+Command Command::add(const char* name, const char* help) const { return {*app_->add_subcommand(name, help), *action_}; }
+
+void Command::require_one() const { app_->require_subcommand(1); }
+
+void Command::option(const OptionRow& row, bool& field) const { app_->add_flag(flag_name(row), field, row.help); }
+void Command::option(const OptionRow& row, int64_t& field) const { add_value(*app_, row, field, true); }
+void Command::option(const OptionRow& row, double& field) const { add_value(*app_, row, field, true); }
+void Command::option(const OptionRow& row, std::string& field) const { add_value(*app_, row, field, !field.empty()); }
+void Command::option(const OptionRow& row, std::optional<int64_t>& field) const { add_optional(*app_, row, field); }
+void Command::option(const OptionRow& row, std::optional<double>& field) const { add_optional(*app_, row, field); }
+void Command::option(const OptionRow& row, std::optional<std::string>& field) const { add_optional(*app_, row, field); }
+void Command::option(const OptionRow& row, std::vector<std::string>& field) const { add_list(*app_, row, field); }
+void Command::option(const OptionRow& row, std::vector<int64_t>& field) const { add_list(*app_, row, field); }
+
+void Command::option(const OptionRow& row, std::array<double, 2>& field) const {
+  const auto set = [&field, name = std::string(row.name)](const std::string& text) { field = parse_pair(name, text); };
+  finish(app_->add_option_function<std::string>(flag_name(row), set, row.help), row)
+      ->take_last()
+      ->default_str(fmt::format("{},{}", field[0], field[1]));
+}
+
+void Command::positional(const char* name, std::string& field, const char* help) const {
+  app_->add_option(name, field, help)->required();
+}
+
+void Command::json(bool& field) const {
+  app_->add_flag("--json", field, "print exactly one JSON object on standard output");
+}
+
+void Command::run(std::function<Action(bool below)> parsed) const {
+  app_->callback([app = app_, action = action_, parsed = std::move(parsed)] {
+    if (Action own = parsed(!app->get_subcommands().empty())) *action = std::move(own);
+  });
+}
 
 }  // namespace lamina::cli

@@ -2,13 +2,23 @@
 // Results of `--json` and what was asked for (text, ids, a graph) go to standard output, all else to standard error.
 #pragma once
 
-#include <CLI/CLI.hpp>
+#include <array>
+#include <cstdint>
+#include <cstdio>
 #include <functional>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/error.h"
 #include "train/option_row.h"
+
+namespace CLI {
+class App;  // seen by command.cc and main.cc only: it takes long to compile
+}
 
 namespace lamina::cli {
 
@@ -17,20 +27,63 @@ using Json = nlohmann::json;
 // Set by the command that was named; returns the exit code.
 using Action = std::function<int()>;
 
-void add_train(CLI::App& program, Action& action);
-void add_generate(CLI::App& program, Action& action);
-void add_eval(CLI::App& program, Action& action);
-void add_tokenize(CLI::App& program, Action& action);
-void add_inspect(CLI::App& program, Action& action);
-void add_plan(CLI::App& program, Action& action);
-void add_doctor(CLI::App& program, Action& action);
-void add_bench(CLI::App& program, Action& action);
+// A command of the command line, to be filled.
+class Command {
+ public:
+  Command(CLI::App& app, Action& action) : app_(&app), action_(&action) {}
+
+  Command add(const char* name, const char* help) const;  // a command below this one
+  void require_one() const;                               // of the commands below
+
+  void option(const OptionRow& row, bool& field) const;
+  void option(const OptionRow& row, int64_t& field) const;
+  void option(const OptionRow& row, double& field) const;
+  void option(const OptionRow& row, std::string& field) const;
+  void option(const OptionRow& row, std::array<double, 2>& field) const;
+  void option(const OptionRow& row, std::optional<int64_t>& field) const;
+  void option(const OptionRow& row, std::optional<double>& field) const;
+  void option(const OptionRow& row, std::optional<std::string>& field) const;
+  void option(const OptionRow& row, std::vector<std::string>& field) const;
+  void option(const OptionRow& row, std::vector<int64_t>& field) const;
+  void positional(const char* name, std::string& field, const char* help) const;
+  void json(bool& field) const;  // every command has it
+
+  // Every row of a table as `--name`. `options` lives as long as the program.
+  template <typename Options>
+  void options(Options& options) const {
+    for_each_option(options, [this](const OptionRow& row, auto& field) { option(row, field); });
+  }
+
+  // What the program does when this command was named. `parsed` is told whether one below it was named too, and may
+  // give no action.
+  void run(std::function<Action(bool below)> parsed) const;
+
+  // The whole of a simple command: `options` has a table and a field `json`; `body` takes it.
+  template <typename Options>
+  void run(const std::shared_ptr<Options>& options, int (*body)(const Options&)) const {
+    json(options->json);
+    run([options, body](bool) -> Action { return [options, body] { return body(*options); }; });
+  }
+
+ private:
+  CLI::App* app_;
+  Action* action_;
+};
+
+void add_train(const Command& program);
+void add_generate(const Command& program);
+void add_eval(const Command& program);
+void add_tokenize(const Command& program);
+void add_inspect(const Command& program);
+void add_plan(const Command& program);
+void add_doctor(const Command& program);
+void add_bench(const Command& program);
 
 // One line for people, on standard error.
+void say_line(const std::string& line);
 template <typename... Args>
 void say(fmt::format_string<Args...> format, Args&&... args) {
-  const std::string line = fmt::format(format, std::forward<Args>(args)...) + "\n";
-  std::fwrite(line.data(), 1, line.size(), stderr);
+  say_line(fmt::format(format, std::forward<Args>(args)...));
 }
 
 // To standard output. Throws Error(io) where it cannot be written.
@@ -42,50 +95,5 @@ std::vector<int32_t> parse_ids(std::string_view text, const std::string& where);
 
 // A whole file, or standard input for "-". Throws Error(io).
 std::string read_input(const std::string& path);
-
-namespace detail {
-
-std::string flag_name(const OptionRow& row);
-CLI::Option* finish(CLI::Option* option, const OptionRow& row);
-std::string betas_text(const std::array<double, 2>& betas);
-std::array<double, 2> parse_pair(const std::string& name, const std::string& text);
-
-template <typename T>
-CLI::Option* bind(CLI::App& app, const OptionRow& row, T& field) {
-  return finish(app.add_option(flag_name(row), field, row.help)->capture_default_str(), row);
-}
-inline CLI::Option* bind(CLI::App& app, const OptionRow& row, bool& field) {
-  return app.add_flag(flag_name(row), field, row.help);
-}
-inline CLI::Option* bind(CLI::App& app, const OptionRow& row, std::string& field) {
-  CLI::Option* option = app.add_option(flag_name(row), field, row.help);
-  return finish(field.empty() ? option : option->capture_default_str(), row);
-}
-template <typename T>
-CLI::Option* bind(CLI::App& app, const OptionRow& row, std::vector<T>& field) {
-  return finish(app.add_option(flag_name(row), field, row.help), row);
-}
-template <typename T>
-CLI::Option* bind(CLI::App& app, const OptionRow& row, std::optional<T>& field) {
-  return finish(app.add_option_function<T>(flag_name(row), [&field](const T& value) { field = value; }, row.help), row);
-}
-inline CLI::Option* bind(CLI::App& app, const OptionRow& row, std::array<double, 2>& field) {
-  const auto set = [&field, name = std::string(row.name)](const std::string& text) { field = parse_pair(name, text); };
-  return finish(app.add_option_function<std::string>(flag_name(row), set, row.help), row)
-      ->default_str(betas_text(field));
-}
-
-}  // namespace detail
-
-// Adds every row of a table as `--name` to a command. `options` lives as long as the program.
-template <typename Options>
-void bind_options(CLI::App& app, Options& options) {
-  for_each_option(options, [&](const OptionRow& row, auto& field) { detail::bind(app, row, field); });
-}
-
-// Every command has it.
-inline void bind_json(CLI::App& app, bool& json) {
-  app.add_flag("--json", json, "print exactly one JSON object on standard output");
-}
 
 }  // namespace lamina::cli

@@ -110,12 +110,11 @@ int run(const Options& options) {
 
 }  // namespace
 
-void add_doctor(CLI::App& program, Action& action) {
-  CLI::App* command = program.add_subcommand("doctor", "this machine: CPU, peaks measured now, the kernels chosen");
+void add_doctor(const Command& program) {
+  const Command command = program.add("doctor", "this machine: CPU, peaks measured now, the kernels chosen");
   const auto options = std::make_shared<Options>();
-  bind_options(*command, *options);
-  bind_json(*command, options->json);
-  command->callback([options, &action] { action = [options] { return run(*options); }; });
+  command.options(*options);
+  command.run(options, &run);
 }
 
 }  // namespace lamina::cli

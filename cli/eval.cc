@@ -118,13 +118,12 @@ int run(const Options& options) {
 
 }  // namespace
 
-void add_eval(CLI::App& program, Action& action) {
-  CLI::App* command = program.add_subcommand("eval", "loss, perplexity and bits per byte of a model on data");
+void add_eval(const Command& program) {
+  const Command command = program.add("eval", "loss, perplexity and bits per byte of a model on data");
   const auto options = std::make_shared<Options>();
-  command->add_option("DIR", options->folder, "a model folder")->required();
-  bind_options(*command, *options);
-  bind_json(*command, options->json);
-  command->callback([options, &action] { action = [options] { return run(*options); }; });
+  command.positional("DIR", options->folder, "a model folder");
+  command.options(*options);
+  command.run(options, &run);
 }
 
 }  // namespace lamina::cli

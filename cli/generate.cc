@@ -229,13 +229,12 @@ int run(const Options& options) {
 
 }  // namespace
 
-void add_generate(CLI::App& program, Action& action) {
-  CLI::App* command = program.add_subcommand("generate", "text after a prompt, printed as it comes");
+void add_generate(const Command& program) {
+  const Command command = program.add("generate", "text after a prompt, printed as it comes");
   const auto options = std::make_shared<Options>();
-  command->add_option("DIR", options->folder, "a model folder")->required();
-  bind_options(*command, *options);
-  bind_json(*command, options->json);
-  command->callback([options, &action] { action = [options] { return run(*options); }; });
+  command.positional("DIR", options->folder, "a model folder");
+  command.options(*options);
+  command.run(options, &run);
 }
 
 }  // namespace lamina::cli

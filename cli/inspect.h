@@ -5,9 +5,9 @@
 
 namespace lamina::cli {
 
-void add_inspect_graph(CLI::App& inspect, Action& action);
-void add_inspect_plan(CLI::App& inspect, Action& action);
-void add_inspect_config(CLI::App& inspect, Action& action);
-void add_inspect_checkpoint(CLI::App& inspect, Action& action);
+void add_inspect_graph(const Command& inspect);
+void add_inspect_plan(const Command& inspect);
+void add_inspect_config(const Command& inspect);
+void add_inspect_checkpoint(const Command& inspect);
 
 }  // namespace lamina::cli

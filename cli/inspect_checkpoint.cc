@@ -53,12 +53,11 @@ int run(const Options& options) {
 
 }  // namespace
 
-void add_inspect_checkpoint(CLI::App& inspect, Action& action) {
-  CLI::App* command = inspect.add_subcommand("checkpoint", "names, shapes and types of the tensors of a file");
+void add_inspect_checkpoint(const Command& inspect) {
+  const Command command = inspect.add("checkpoint", "names, shapes and types of the tensors of a file");
   const auto options = std::make_shared<Options>();
-  command->add_option("PATH", options->path, "a .safetensors file or a folder that holds some")->required();
-  bind_json(*command, options->json);
-  command->callback([options, &action] { action = [options] { return run(*options); }; });
+  command.positional("PATH", options->path, "a .safetensors file or a folder that holds some");
+  command.run(options, &run);
 }
 
 }  // namespace lamina::cli

@@ -33,13 +33,11 @@ int run(const Options& options) {
 
 }  // namespace
 
-void add_inspect_config(CLI::App& inspect, Action& action) {
-  CLI::App* command = inspect.add_subcommand("config", "a model's configuration, defaults filled in");
+void add_inspect_config(const Command& inspect) {
+  const Command command = inspect.add("config", "a model's configuration, defaults filled in");
   const auto options = std::make_shared<Options>();
-  command->add_option("MODEL", options->model, "gpt2, gpt2-medium, gpt2-large, gpt2-xl, a config.json or a model folder")
-      ->required();
-  bind_json(*command, options->json);
-  command->callback([options, &action] { action = [options] { return run(*options); }; });
+  command.positional("MODEL", options->model, "gpt2, gpt2-medium, gpt2-large, gpt2-xl, a config.json or a model folder");
+  command.run(options, &run);
 }
 
 }  // namespace lamina::cli

@@ -85,12 +85,11 @@ int run(const Options& options) {
 
 }  // namespace
 
-void add_inspect_graph(CLI::App& inspect, Action& action) {
-  CLI::App* command = inspect.add_subcommand("graph", "a program as a graph, after any pass");
+void add_inspect_graph(const Command& inspect) {
+  const Command command = inspect.add("graph", "a program as a graph, after any pass");
   const auto options = std::make_shared<Options>();
-  bind_options(*command, *options);
-  bind_json(*command, options->json);
-  command->callback([options, &action] { action = [options] { return run(*options); }; });
+  command.options(*options);
+  command.run(options, &run);
 }
 
 }  // namespace lamina::cli

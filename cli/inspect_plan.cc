@@ -109,12 +109,11 @@ int run(const Options& options) {
 
 }  // namespace
 
-void add_inspect_plan(CLI::App& inspect, Action& action) {
-  CLI::App* command = inspect.add_subcommand("plan", "memory, kernels and steps of a training run");
+void add_inspect_plan(const Command& inspect) {
+  const Command command = inspect.add("plan", "memory, kernels and steps of a training run");
   const auto options = std::make_shared<Options>();
-  bind_options(*command, *options);
-  bind_json(*command, options->json);
-  command->callback([options, &action] { action = [options] { return run(*options); }; });
+  command.options(*options);
+  command.run(options, &run);
 }
 
 }  // namespace lamina::cli

@@ -1,4 +1,5 @@
 // The program `lamina`: parses the command line, runs one command, turns errors into one line and an exit code.
+#include <CLI/CLI.hpp>
 #include <new>
 
 #include "command.h"
@@ -44,14 +45,15 @@ int run(int argc, char** argv) {
   program.get_formatter()->column_width(34);
   program.get_formatter()->label("REQUIRED", "(required)");
   lamina::cli::Action action;
-  lamina::cli::add_train(program, action);
-  lamina::cli::add_generate(program, action);
-  lamina::cli::add_eval(program, action);
-  lamina::cli::add_tokenize(program, action);
-  lamina::cli::add_inspect(program, action);
-  lamina::cli::add_plan(program, action);
-  lamina::cli::add_doctor(program, action);
-  lamina::cli::add_bench(program, action);
+  const lamina::cli::Command root(program, action);
+  lamina::cli::add_train(root);
+  lamina::cli::add_generate(root);
+  lamina::cli::add_eval(root);
+  lamina::cli::add_tokenize(root);
+  lamina::cli::add_inspect(root);
+  lamina::cli::add_plan(root);
+  lamina::cli::add_doctor(root);
+  lamina::cli::add_bench(root);
   try {
     program.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -35,12 +35,11 @@ int run(const Options& options) {
 
 }  // namespace
 
-void add_plan(CLI::App& program, Action& action) {
-  CLI::App* command = program.add_subcommand("plan", "memory, operations and nodes of a training run, before it runs");
+void add_plan(const Command& program) {
+  const Command command = program.add("plan", "memory, operations and nodes of a training run, before it runs");
   const auto options = std::make_shared<Options>();
-  bind_options(*command, *options);
-  bind_json(*command, options->json);
-  command->callback([options, &action] { action = [options] { return run(*options); }; });
+  command.options(*options);
+  command.run(options, &run);
 }
 
 }  // namespace lamina::cli

@@ -165,23 +165,22 @@ int run(const Info& options) {
 }
 
 template <typename Options>
-void add_part(CLI::App& tokenize, const char* name, const char* help, Action& action) {
-  CLI::App* command = tokenize.add_subcommand(name, help);
+void add_part(const Command& tokenize, const char* name, const char* help) {
+  const Command command = tokenize.add(name, help);
   const auto options = std::make_shared<Options>();
-  bind_options(*command, *options);
-  bind_json(*command, options->json);
-  command->callback([options, &action] { action = [options] { return run(*options); }; });
+  command.options(*options);
+  command.run<Options>(options, &run);
 }
 
 }  // namespace
 
-void add_tokenize(CLI::App& program, Action& action) {
-  CLI::App* command = program.add_subcommand("tokenize", "train a tokenizer; text to ids and back");
-  command->require_subcommand(1);
-  add_part<TrainTokenizer>(*command, "train", "learn a byte-level BPE from text", action);
-  add_part<Encode>(*command, "encode", "text to ids", action);
-  add_part<Decode>(*command, "decode", "ids to the exact bytes", action);
-  add_part<Info>(*command, "info", "what a tokenizer holds", action);
+void add_tokenize(const Command& program) {
+  const Command command = program.add("tokenize", "train a tokenizer; text to ids and back");
+  command.require_one();
+  add_part<TrainTokenizer>(command, "train", "learn a byte-level BPE from text");
+  add_part<Encode>(command, "encode", "text to ids");
+  add_part<Decode>(command, "decode", "ids to the exact bytes");
+  add_part<Info>(command, "info", "what a tokenizer holds");
 }
 
 }  // namespace lamina::cli

@@ -52,12 +52,11 @@ int run(const Options& options) {
 
 }  // namespace
 
-void add_train(CLI::App& program, Action& action) {
-  CLI::App* command = program.add_subcommand("train", "train a GPT on text or token files; makes a run folder");
+void add_train(const Command& program) {
+  const Command command = program.add("train", "train a GPT on text or token files; makes a run folder");
   const auto options = std::make_shared<Options>();
-  bind_options(*command, options->train);
-  bind_json(*command, options->json);
-  command->callback([options, &action] { action = [options] { return run(*options); }; });
+  command.options(options->train);
+  command.run(options, &run);
 }
 
 }  // namespace lamina::cli

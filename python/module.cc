@@ -11,6 +11,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <deque>
+
 #include "base/error.h"
 #include "host.h"
 #include "io/hf_config.h"
@@ -194,7 +196,7 @@ class Model {
 };
 
 struct TrainerStep {
-  StepResult result;
+  StepResult result = {};
   int64_t step = 0;
   double lr = 0.0;
 };
@@ -203,6 +205,7 @@ class Trainer {
  public:
   Trainer(const Model& model, const LearningRate& rate, const UpdateOptions& update, int64_t accumulate, uint64_t seed)
       : model_(model), rate_(rate), seed_(seed) {
+    const nb::gil_scoped_release release;
     trainer_ = model_.host().add_trainer({.accumulate = accumulate, .update = update});
   }
 

@@ -118,19 +118,35 @@ std::string type_of(const Json& object) {
                                                                                      : json_text(object);
 }
 
-// A part of the pipeline that has to be ByteLevel (or nothing where it may be).
-void check_byte_level(const Json& root, const char* key, bool may_be_absent, const std::string& where) {
-  Json part = root.value(key, Json());
-  if (part.is_null() && may_be_absent) return;
-  for (const char* list : {"pretokenizers", "processors", "decoders"})  // a Sequence of one is that one
+// A Sequence of one is that one.
+Json only_one(Json part) {
+  for (const char* list : {"pretokenizers", "processors", "decoders"})
     if (part.is_object() && part.contains(list) && part[list].is_array() && part[list].size() == 1)
-      part = Json(part[list][0]);
-  if (!part.is_object() || type_of(part) != "ByteLevel") refuse(where, key, "ByteLevel", type_of(part));
-  if (std::string_view(key) != "pre_tokenizer") return;  // elsewhere these change no id
-  expect_value(part, "use_regex", true, where, key);
-  if (part.value("add_prefix_space", Json(true)) != Json(false))
-    refuse(where, "pre_tokenizer.add_prefix_space", "false",
-           part.value("add_prefix_space", Json("nothing (true)")).dump());
+      return Json(part[list][0]);
+  return part;
+}
+
+void check_pre_tokenizer(const Json& root, const std::string& where) {
+  const Json part = only_one(root.value("pre_tokenizer", Json()));
+  if (type_of(part) != "ByteLevel") refuse(where, "pre_tokenizer", "ByteLevel", type_of(part));
+  expect_value(part, "use_regex", true, where, "pre_tokenizer");
+  const Json prefix = part.value("add_prefix_space", Json());
+  if (prefix != Json(false)) refuse(where, "pre_tokenizer.add_prefix_space", "false", prefix.dump());
+}
+
+// ByteLevel changes no id here, and a template that adds no token neither.
+void check_post_processor(const Json& root, const std::string& where) {
+  const Json part = only_one(root.value("post_processor", Json()));
+  if (part.is_null() || type_of(part) == "ByteLevel") return;
+  const Json single = part.is_object() ? part.value("single", Json()) : Json();
+  const bool plain = type_of(part) == "TemplateProcessing" && single.is_array() && single.size() == 1 &&
+                     single[0].is_object() && single[0].contains("Sequence");
+  if (!plain) refuse(where, "post_processor", "ByteLevel, or a template that adds nothing", type_of(part));
+}
+
+void check_decoder(const Json& root, const std::string& where) {
+  const Json part = only_one(root.value("decoder", Json()));
+  if (!part.is_null() && type_of(part) != "ByteLevel") refuse(where, "decoder", "ByteLevel", type_of(part));
 }
 
 void check_model(const Json& model, const std::string& where) {
@@ -155,9 +171,9 @@ void check_pipeline(const Json& root, const std::string& where, std::vector<std:
   const Json normalizer = root.value("normalizer", Json());
   const bool empty = normalizer.is_object() && normalizer.value("normalizers", Json()) == Json::array();
   if (!normalizer.is_null() && !empty) refuse(where, "normalizer", "none", type_of(normalizer));
-  check_byte_level(root, "pre_tokenizer", false, where);
-  check_byte_level(root, "post_processor", true, where);
-  check_byte_level(root, "decoder", true, where);
+  check_pre_tokenizer(root, where);
+  check_post_processor(root, where);
+  check_decoder(root, where);
   for (const char* key : {"truncation", "padding"})
     if (!root.value(key, Json()).is_null()) warnings.push_back(fmt::format("{}: {} has no effect here", where, key));
   for (const auto& [key, value] : root.items())

@@ -13,7 +13,10 @@ namespace {
 
 class Fuser {
  public:
-  explicit Fuser(Graph& graph) : graph_(graph), uses_(graph), gone_(graph.nodes.size(), false) {}
+  explicit Fuser(Graph& graph)
+      : graph_(graph), uses_(graph), gone_(graph.nodes.size(), false), kept_(graph.values.size(), false) {
+    for (ValueId id : graph.outputs) kept_[static_cast<size_t>(id)] = true;
+  }
 
   bool run() {
     bool changed = false;
@@ -46,7 +49,8 @@ class Fuser {
   bool fuse_side(size_t add, ValueId made, ValueId other) {
     const int32_t p = uses_.producer_of(made);
     if (p < 0 || gone_[static_cast<size_t>(p)] || uses_.producer_of(other) >= p || made == other) return false;
-    if (uses_.readers_of(made).size() != 1 || graph_[made].storage_of != ValueId::none) return false;
+    if (uses_.readers_of(made).size() != 1 || kept_[static_cast<size_t>(made)]) return false;
+    if (graph_[made].storage_of != ValueId::none) return false;
     Node& producer = graph_.nodes[static_cast<size_t>(p)];
     size_t o = 0;
     while (producer.outputs[o] != made) ++o;
@@ -68,7 +72,8 @@ class Fuser {
 
   Graph& graph_;
   Uses uses_;
-  std::vector<bool> gone_;
+  std::vector<bool> gone_;  // nodes
+  std::vector<bool> kept_;  // values that are outputs of the graph
 };
 
 }  // namespace

@@ -1,0 +1,159 @@
+"""The commands beside train and generate: what they print, and that it hangs together."""
+import json
+import re
+import subprocess
+
+import pytest
+
+from cli_support import BINARY, ROOT, lamina, ok, ok_json, write_config, write_text, write_tiny
+
+COMMANDS = ["train", "generate", "eval", "inspect", "plan", "doctor", "bench", "tokenize", "inspect graph", "inspect plan",
+            "inspect config", "inspect checkpoint", "bench kernels", "bench step", "tokenize train", "tokenize encode",
+            "tokenize decode", "tokenize info"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help(command):
+    text = ok(*command.split(), "--help")
+    assert "--help" in text
+    if command == "train":
+        for option in ("--data", "--out", "--batch", "--min-lr", "--clip-layer", "--max-skips", "--valid-fraction"):
+            assert option in text
+        assert "[0.9,0.999]" in text and "[constant]" in text and "--resume" not in text
+
+
+def test_version_is_stated_once():
+    said = ok("--version").split()
+    assert said[0] == "lamina"
+    project = re.search(r"project\(lamina VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text()).group(1)
+    package = re.search(r'^version = "(.*)"', (ROOT / "pyproject.toml").read_text(), re.M).group(1)
+    assert said[1] == project == package
+
+
+def test_plan(tmp_path):
+    config = write_config(tmp_path / "config.json")
+    plan = ok_json("plan", "--model", config, "--batch", "2", "--seq", "8", "--clip", "1")
+    keys = {"model", "batch", "seq", "precision", "compile_ms", "nodes", "arena_bytes", "max_live_bytes", "classes",
+            "peak_owner", "predicted_step_ms", "model_flops"}
+    assert keys <= set(plan)
+    assert plan["precision"] == "fp32" and plan["predicted_step_ms"] is None
+    assert 0 < plan["nodes"]["backward"] <= plan["nodes"]["backward_before"] and plan["nodes"]["forward"] > 0
+    assert plan["arena_bytes"] >= plan["max_live_bytes"] > 0
+    classes = plan["classes"]
+    assert {"parameters", "gradients", "optimizer", "activations", "workspace"} <= set(classes)
+    assert classes["optimizer"] == 2 * classes["parameters"]
+    assert classes["parameters"] >= 4 * 8400
+    # 6 * (matrices, head included) + 6 L C T, a token.
+    assert plan["model_flops"] == (6 * 7696 + 6 * 2 * 16 * 8) * 16
+    text = ok("plan", "--model", config, "--batch", "2", "--seq", "8")
+    assert "at the peak" in text and "fold_branches" in text and "share_storage" in text
+
+
+def test_accumulation_keeps_gradients(tmp_path):
+    config = write_config(tmp_path / "config.json")
+    one = ok_json("inspect", "plan", "--model", config)
+    two = ok_json("inspect", "plan", "--model", config, "--accumulate", "2")
+    assert {program["name"] for program in one["programs"]} == {"step", "eval"}
+    assert {program["name"] for program in two["programs"]} == {"micro_step", "update", "eval"}
+    assert two["regions"]["persistent"] > one["regions"]["persistent"]
+    for plan in (one, two):
+        for tensor in plan["tensors"]:
+            assert 0 <= tensor["offset"] and tensor["offset"] + tensor["bytes"] <= plan["regions"][tensor["region"]]
+    listed = ok("inspect", "plan", "--model", config, "--steps")
+    assert "program step" in listed and "adamw" in listed
+
+
+def test_inspect_graph(tmp_path):
+    config = write_config(tmp_path / "config.json")
+    text = ok("inspect", "graph", "--model", config)
+    assert text.startswith("graph step\n") and "adamw" in text and "branch(" not in text
+    early = ok("inspect", "graph", "--model", config, "--after", "fold_branches")
+    assert "panel" not in early and "adamw" not in early
+    assert "panel" in ok("inspect", "graph", "--model", config, "--after", "set_layout")
+    assert "attention_cached" in ok("inspect", "graph", "--model", config, "--program", "decode")
+    graph = ok_json("inspect", "graph", "--model", config, "--program", "eval")
+    assert graph["name"] == "eval" and len(graph["nodes"]) > 10
+    dot = ok("inspect", "graph", "--model", config, "--format", "dot")
+    assert dot.startswith("digraph") and dot.count("->") > 20
+
+
+def test_a_pass_can_be_left_out(tmp_path):
+    config = write_config(tmp_path / "config.json")
+    with_it = ok_json("plan", "--model", config)
+    without = ok_json("plan", "--model", config, "--passes=-merge_duplicates_backward", "--passes=-share_storage")
+    assert without["digest"] != with_it["digest"]
+    assert not [record for record in without["passes"] if record["pass"] == "share_storage"]
+    assert without["arena_bytes"] >= with_it["arena_bytes"]
+
+
+def test_inspect_config_and_checkpoint(tmp_path):
+    folder = write_tiny(tmp_path / "model")
+    config = ok_json("inspect", "config", folder)
+    assert config["n_embd"] == 16 and config["parameters"] == 8400 and config["tie_word_embeddings"] is True
+    for path in (folder, folder / "model.safetensors"):
+        held = ok_json("inspect", "checkpoint", path)
+        assert held["format"] == "safetensors" and len(held["tensors"]) == 28
+        assert sum(tensor["bytes"] for tensor in held["tensors"]) == 33600
+        assert {"name", "shape", "dtype", "bytes"} <= set(held["tensors"][0])
+    assert "transformer.wte.weight" in ok("inspect", "checkpoint", folder)
+
+
+def test_doctor():
+    result = ok_json("doctor")
+    assert result["isa"] in ("portable", "avx2", "avx512") and result["threads"] >= 1
+    peaks = result["peaks"]
+    assert peaks["fp32_gflops"]["all"] > 0 and peaks["fp32_gflops"]["per_core"] > 0 and peaks["memory_gb_s"]["all"] > 0
+    assert peaks["bf16dot_gflops"] is None and peaks["fp16_gflops"] is None and peaks["int8_gops"] is None
+    assert result["chosen"]["fp32"] == "f32." + result["isa"] and result["chosen"]["mixed"] is None
+    assert result["isa"] in result["kernels"]["linear"]
+    forced = ok_json("doctor", env={"LAMINA_ISA": "portable"})
+    assert forced["isa"] == "portable" and any("portable" in warning for warning in forced["warnings"])
+
+
+def test_bench_step(tmp_path):
+    config = write_config(tmp_path / "config.json", attn_pdrop=0.1)
+    result = ok_json("bench", "step", "--model", config, "--batch", "2", "--seq", "16", "--steps", "2", "--threads", "1")
+    run = result["runs"][0]
+    assert {"model", "batch", "seq", "precision", "threads", "step_ms_min", "step_ms_median", "tokens_per_s",
+            "peak_fraction", "process_peak_bytes", "compile_ms"} <= set(run)
+    assert 0 < run["step_ms_min"] <= run["step_ms_median"] and 0 < run["peak_fraction"] < 1
+    assert run["process_peak_bytes"] > 1e6 and len(result["peaks"]["fp32_gflops_windows"]) == 3
+
+
+def test_signature_is_the_same_for_any_isa_and_threads():
+    first = ok("bench", "--signature").strip()
+    assert re.fullmatch(r"[0-9a-f]{32}", first)
+    assert ok_json("bench", "--signature", env={"LAMINA_ISA": "portable"})["signature"] == first
+
+
+def test_tokenize_there_and_back(tmp_path):
+    text = write_text(tmp_path / "text.txt")
+    folder = tmp_path / "tokenizer"
+    made = ok_json("tokenize", "train", "--data", text, "--vocab-size", "300", "--out", folder)
+    assert made["vocab_size"] == 300
+    info = ok_json("tokenize", "info", "--tokenizer", folder)
+    assert info["vocab_size"] == 300 and info["specials"] == [{"id": 299, "text": "<|endoftext|>"}]
+    content = "and the cat\u00e9 \U0001f642\r\n  x<|endoftext|>y ".encode()
+    (tmp_path / "in.txt").write_bytes(content)
+    result = lamina("tokenize", "encode", "--tokenizer", folder, "--file", tmp_path / "in.txt", "--json")
+    encoded = json.loads(result.stdout)
+    assert encoded["special_count"] == 1 and "1 special-token text" in result.stderr.decode()
+    ids = tmp_path / "ids.txt"
+    ids.write_text(" ".join(map(str, encoded["ids"])))
+    assert lamina("tokenize", "decode", "--tokenizer", folder, "--ids-file", ids).stdout == content
+    piped = lamina("tokenize", "encode", "--tokenizer", folder, stdin=content)
+    assert [int(word) for word in piped.stdout.split()] == encoded["ids"]
+    allowed = ok_json("tokenize", "encode", "--tokenizer", folder, "--file", tmp_path / "in.txt", "--special", "allow")
+    assert 299 in allowed["ids"]
+    refused = lamina("tokenize", "encode", "--tokenizer", folder, "--file", tmp_path / "in.txt", "--special", "error")
+    assert refused.returncode == 1 and b"<|endoftext|>" in refused.stderr and b"byte 23" in refused.stderr
+    wrong = lamina("tokenize", "decode", "--tokenizer", folder, stdin=b"1 300")
+    assert wrong.returncode == 1 and b"300" in wrong.stderr
+
+
+def test_output_that_cannot_be_written(tmp_path):
+    config = write_config(tmp_path / "config.json")
+    with open("/dev/full", "wb") as full:
+        result = subprocess.run([str(BINARY), "plan", "--model", str(config), "--json"], stdout=full,
+                                stderr=subprocess.PIPE, check=False)
+    assert result.returncode == 1 and b"standard output" in result.stderr
