@@ -12,7 +12,7 @@ mkdir -p "$folder"
 rm -rf "$run"
 
 # One verse a line, without its reference; an empty line before each chapter.
-bible -f gen1:1-rev22:21 | sed -E 's/^[^ ]+:1 /\n&/; s/(^|\n)[^ \n]+:[0-9]+ /\1/' >"$folder/text.txt"
+bible -f gen1:1-rev22:21 | sed -E 's/^[^ ]+:1 /\n&/; s/(^|\n)[^ \n]+:[0-9]+ /\1/' | sed 1d >"$folder/text.txt"
 
 # 257 ids: the bytes and <|endoftext|>.
 cat >"$folder/model.json" <<JSON

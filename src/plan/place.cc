@@ -7,8 +7,15 @@
 //
 // Greedy: in a given order, each interval takes the lowest gap that fits among those placed already and alive with it.
 // Orders differ in what they are good at, so several are tried and the lowest result wins; training steps are stack-like
-// and one of them usually meets the bound; where none does, what stuck out is placed first in a few more rounds. It does
-// not search: that is for an exact solver.
+// and one of them usually meets the bound. A training step has two stacks: what is born after the peak and lives long
+// (gradients, up to their update) grows from the top, while activations are freed from there:
+//
+//   ceiling | a3 | g3 g3 g3
+//           | a2 a2 | g2 g2
+//           | a1 a1 a1 | g1
+//
+// Where nothing meets the bound, what stuck out is placed first in a few more rounds. It does not search: that is for an
+// exact solver.
 #include <algorithm>
 #include <array>
 #include <numeric>
@@ -20,32 +27,59 @@ namespace {
 
 constexpr int kPromotions = 6;  // rounds per order
 
-int64_t lower_bound_bytes(std::span<const Interval> intervals) {
+struct Peak {
+  int64_t bytes = 0;
+  int32_t time = 0;
+};
+
+Peak peak_of(std::span<const Interval> intervals) {
   std::vector<std::pair<int32_t, int64_t>> events;
   for (const Interval& interval : intervals) {
     events.emplace_back(interval.first, interval.bytes);
     events.emplace_back(interval.last + 1, -interval.bytes);
   }
   std::sort(events.begin(), events.end());  // a release sorts before a start at the same time
-  int64_t live = 0, peak = 0;
-  for (const auto& [time, change] : events) peak = std::max(peak, live += change);
+  int64_t live = 0;
+  Peak peak;
+  for (const auto& [time, change] : events) {
+    live += change;
+    if (live > peak.bytes) peak = {live, time};
+  }
   return peak;
 }
 
-Placement place_in_order(std::span<const Interval> intervals, const std::vector<size_t>& order) {
+// Born after the peak and alive for more than half of what then remains.
+std::vector<bool> second_stack(std::span<const Interval> intervals, Peak peak) {
+  int32_t end = 0;
+  for (const Interval& interval : intervals) end = std::max(end, interval.last);
+  std::vector<bool> out;
+  for (const Interval& interval : intervals)
+    out.push_back(interval.first >= peak.time && 2 * (interval.last - interval.first) > end - interval.first);
+  return out;
+}
+
+// `from_top[i]`: take the highest gap below the ceiling instead of the lowest.
+Placement place_in_order(std::span<const Interval> intervals, const std::vector<size_t>& order,
+                         const std::vector<bool>& from_top, int64_t ceiling) {
   Placement out;
   out.offsets.assign(intervals.size(), 0);
   std::vector<size_t> placed;  // sorted by offset
   placed.reserve(intervals.size());
   for (size_t i : order) {
     const Interval& interval = intervals[i];
-    int64_t offset = 0;
+    int64_t end = 0;        // of what lies below
+    int64_t highest = -1;   // gap so far
     for (size_t other : placed) {
       const Interval& there = intervals[other];
       if (there.last < interval.first || interval.last < there.first) continue;
-      if (out.offsets[other] - offset >= interval.bytes) break;
-      offset = std::max(offset, out.offsets[other] + there.bytes);
+      if (out.offsets[other] - end >= interval.bytes) {
+        if (!from_top[i]) break;
+        highest = out.offsets[other] - interval.bytes;
+      }
+      end = std::max(end, out.offsets[other] + there.bytes);
     }
+    if (from_top[i] && ceiling - end >= interval.bytes) highest = ceiling - interval.bytes;
+    const int64_t offset = highest >= 0 ? highest : end;
     out.offsets[i] = offset;
     out.height = std::max(out.height, offset + interval.bytes);
     const auto at = std::upper_bound(placed.begin(), placed.end(), offset,
@@ -64,10 +98,7 @@ std::vector<size_t> promote(const std::vector<size_t>& order, std::span<const In
   return out;
 }
 
-}  // namespace
-
-Placement place(std::span<const Interval> intervals) {
-  const int64_t bound = lower_bound_bytes(intervals);
+std::array<std::vector<size_t>, 5> orders_of(std::span<const Interval> intervals) {
   const auto length = [&](size_t i) { return intervals[i].last - intervals[i].first; };
   const auto by = [&](auto key) {
     std::vector<size_t> order(intervals.size());
@@ -75,22 +106,35 @@ Placement place(std::span<const Interval> intervals) {
     std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return key(a) < key(b); });
     return order;
   };
-  const std::array orders{
+  return {
       by([&](size_t i) { return std::pair{intervals[i].first, -length(i)}; }),
       by([&](size_t i) { return std::pair{-length(i), -intervals[i].bytes}; }),
       by([&](size_t i) { return std::pair{-intervals[i].bytes, -length(i)}; }),
       by([&](size_t i) { return -intervals[i].bytes * (length(i) + 1); }),
       by([&](size_t i) { return std::pair{-intervals[i].last, intervals[i].first}; }),
   };
+}
+
+}  // namespace
+
+Placement place(std::span<const Interval> intervals) {
+  const Peak peak = peak_of(intervals);
   Placement best;
   best.height = INT64_MAX;
-  for (std::vector<size_t> order : orders) {
-    for (int round = 0; round <= kPromotions && best.height > bound; ++round) {
-      Placement candidate = place_in_order(intervals, order);
-      order = promote(order, intervals, candidate, bound);
-      if (candidate.height < best.height) best = std::move(candidate);
+  const auto take = [&](Placement candidate) {
+    if (candidate.height < best.height) best = std::move(candidate);
+    return best.height == peak.bytes;
+  };
+  const std::array<std::vector<size_t>, 5> orders = orders_of(intervals);
+  const std::vector<bool> one_stack(intervals.size(), false), two_stacks = second_stack(intervals, peak);
+  for (const std::vector<size_t>& order : orders)
+    if (take(place_in_order(intervals, order, two_stacks, peak.bytes))) return best;
+  for (std::vector<size_t> order : orders)
+    for (int round = 0; round <= kPromotions; ++round) {
+      Placement candidate = place_in_order(intervals, order, one_stack, 0);
+      order = promote(order, intervals, candidate, peak.bytes);
+      if (take(std::move(candidate))) return best;
     }
-  }
   return best;
 }
 

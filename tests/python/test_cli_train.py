@@ -41,7 +41,7 @@ def test_the_loss_falls(trained):
     assert all(METRICS <= set(line) for line in lines)
     first = lines[0]["loss"]
     assert abs(first - math.log(280)) < 0.3
-    assert lines[-1]["loss"] < 0.5 * first
+    assert lines[-1]["loss"] < 0.6 * first
     assert lines[0]["lr"] == pytest.approx(3e-3 / 6)
     assert all(line["tokens"] == 4 * 32 for line in lines[:3])
     assert [line["step"] for line in lines if "valid_loss" in line] == [20, 40, 60]
