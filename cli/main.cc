@@ -38,6 +38,13 @@ std::string named_command(const CLI::App& program) {
   return name;
 }
 
+std::string usage_text(const CLI::App& program, const CLI::ParseError& error) {
+  const std::vector<std::string> unknown = program.remaining(true);
+  const bool command_missing = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
+  if (command_missing && !unknown.empty() && !unknown.front().starts_with('-')) return "unknown command: " + unknown.front();
+  return error.what();
+}
+
 int run(int argc, char** argv) {
   CLI::App program("Compiles a GPT into static programs with planned memory and trains it on CPUs.", "lamina");
   program.set_version_flag("--version", std::string("lamina ") + lamina::kVersion, "print the version");
@@ -58,7 +65,7 @@ int run(int argc, char** argv) {
     program.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) return program.exit(error);  // --help
-    return fail(kWrongUsage, error.what(), named_command(program) + " --help shows what is expected");
+    return fail(kWrongUsage, usage_text(program, error), named_command(program) + " --help shows what is expected");
   }
   return action();
 }
