@@ -6,7 +6,8 @@ SHELL := /bin/bash
 JOBS ?= $(shell nproc)
 RUN_TESTS := tools/run_tests.py
 PYTHON = $$(tools/setup-venv.sh torch)
-# Sanitizers run the AVX2 kernels where the processor has them.
+# Sanitizers watch the program, not the Python package, and run the AVX2 kernels where the processor has them.
+PROGRAM_ONLY := --ignore=tests/python/test_package.py
 SANITIZER_ISA := $(shell grep -qw avx2 /proc/cpuinfo && grep -qw fma /proc/cpuinfo && echo avx2 || echo portable)
 
 # ThreadSanitizer of g++ 12 cannot place its memory where the kernel randomises addresses by more than 28 bits.
@@ -25,7 +26,7 @@ build:  ## build the program: build/release/lamina
 	cmake --build --preset release --parallel $(JOBS) --target lamina_cli
 
 test: build-test  ## build everything and run all tests on tiny shapes
-	@$(RUN_TESTS) --build build/release --python "$(PYTHON)" --mark "not full" --jobs $(JOBS)
+	@$(RUN_TESTS) --build build/release --python "$(PYTHON)" --jobs $(JOBS) -- -m "not full"
 
 .PHONY: build-test
 build-test:
@@ -61,14 +62,14 @@ asan:  ## the tiny tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	cmake --preset asan
 	cmake --build --preset asan --parallel $(JOBS)
 	@LAMINA_ISA=$(SANITIZER_ISA) ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 \
-	  $(RUN_TESTS) --build build/asan --label tiny --python "$(PYTHON)" --mark tiny --jobs $(JOBS)
+	  $(RUN_TESTS) --build build/asan --label tiny --python "$(PYTHON)" --jobs $(JOBS) -- -m tiny $(PROGRAM_ONLY)
 
 tsan:  ## a smoke test of the threads under ThreadSanitizer
 	@tools/setup-debian.sh build test
 	cmake --preset tsan
-	cmake --build --preset tsan --parallel $(JOBS)
+	cmake --build --preset tsan --parallel $(JOBS) --target lamina_tsan lamina_cli
 	@LAMINA_ISA=$(SANITIZER_ISA) TSAN_OPTIONS=halt_on_error=1 $(FIXED_ADDRESSES) \
-	  $(RUN_TESTS) --build build/tsan --label tsan --python "$(PYTHON)" --mark tsan --jobs $(JOBS)
+	  $(RUN_TESTS) --build build/tsan --label tsan --python "$(PYTHON)" --jobs $(JOBS) -- -m tsan $(PROGRAM_ONLY)
 
 clean:  ## remove what was built; the virtual environments stay
 	rm -rf build

@@ -1,5 +1,7 @@
 # lamina_unit_tests(folder [TSAN] DEPS target…): one program lamina_test_<folder> of tests/<folder>/*_test.cc, registered as
 # one test with the labels `unit` and `tiny`, and `tsan` where it tries threads. A folder without tests yet makes nothing.
+add_custom_target(lamina_tsan)
+
 function(lamina_unit_tests folder)
   cmake_parse_arguments(arg "TSAN" "" "DEPS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*_test.cc)
@@ -8,10 +10,11 @@ function(lamina_unit_tests folder)
   endif()
   set(program lamina_test_${folder})
   set(labels unit tiny)
+  add_executable(${program} ${sources})
   if(arg_TSAN)
     list(APPEND labels tsan)
+    add_dependencies(lamina_tsan ${program})
   endif()
-  add_executable(${program} ${sources})
   target_link_libraries(${program} PRIVATE ${arg_DEPS} lamina_test_common lamina_flags)
   add_test(NAME unit.${folder}
            COMMAND ${program} --gtest_brief=1 --gtest_output=json:${CMAKE_BINARY_DIR}/results/${program}.json

@@ -75,12 +75,10 @@ def run_cpp(build, label, jobs):
     return total
 
 
-def run_python(build, python, mark):
+def run_python(build, python, arguments):
     junit = build / "results" / "pytest.xml"
     environment = dict(os.environ, LAMINA_BINARY=str(build / "lamina"), LAMINA_BUILD=str(build))
-    command = [python, "-m", "pytest", str(PYTHON_TESTS), "-q", f"--junitxml={junit}"]
-    if mark:
-        command += ["-m", mark]
+    command = [python, "-m", "pytest", str(PYTHON_TESTS), "-q", f"--junitxml={junit}", *arguments]
     code = subprocess.run(command, check=False, env=environment, cwd=ROOT).returncode
     if code == PYTEST_FOUND_NOTHING:
         return Counts()
@@ -109,9 +107,9 @@ def main():
     parser.add_argument("--build", type=Path, help="build folder, as in build/release")
     parser.add_argument("--label", help="run only C++ tests with this ctest label")
     parser.add_argument("--python", help="interpreter for tests/python; without it they do not run")
-    parser.add_argument("--mark", help="run only Python tests that match this pytest mark expression")
     parser.add_argument("--jobs", type=int, default=1, help="C++ test programs at a time")
     parser.add_argument("--sum", nargs="+", metavar="BUILD", help="run nothing: add the counts of earlier runs")
+    parser.add_argument("pytest", nargs="*", metavar="PYTEST", help="after --: arguments of pytest")
     options = parser.parse_args()
     if options.sum:
         return sum_up(options.sum)
@@ -120,7 +118,7 @@ def main():
     build = options.build.resolve()
     total = run_cpp(build, options.label, options.jobs)
     if options.python and any(PYTHON_TESTS.glob("test_*.py")):
-        total.add(run_python(build, options.python, options.mark))
+        total.add(run_python(build, options.python, options.pytest))
     (build / "results" / "counts.json").write_text(json.dumps(vars(total)))
     sys.stdout.flush()
     print(total)

@@ -5,9 +5,9 @@
 //              k ->                      vecs * kLanes columns
 //   rows  | a a a a a |    x    k | b b b b … |     =    rows x columns of sums
 //
-// Every sum is a chain of fused multiply-adds in rising k (portable: product and sum rounded apart). A product longer
-// than kChunk is cut there; the chunks are added in rising order. Nothing else decides the bits of a result: not the
-// number of rows or tasks around it.
+// Every sum is a chain of fused multiply-adds in rising k (portable: product and sum rounded apart). A long product is
+// cut into chunks, whose length is part of the kernel's id; the chunks are added in rising order. Nothing else decides
+// the bits of a result: not the number of rows or tasks around it.
 #pragma once
 
 #include "kernels/cpu/args.h"
@@ -28,7 +28,6 @@ constexpr int kTileVecs = 1;
 #endif
 constexpr int kPanel = kTileVecs * kLanes;
 
-constexpr int64_t kChunk = 768;  // a multiple of kPanel on every ISA
 constexpr int64_t kLine = 16;    // floats in a cache line
 
 // sum[i][j] += a(i, k) * b(k, j) for k in [0, n): a(i, k) at a[i*row + k*step], vector j of b(k, ·) at

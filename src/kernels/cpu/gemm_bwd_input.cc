@@ -13,12 +13,14 @@
 namespace lamina::LAMINA_ISA_NAMESPACE {
 namespace {
 
+constexpr int64_t kChunk = 384;  // of N: shorter than in the forward product, for a wider block of m
 #if defined(LAMINA_ISA_AVX512)
-constexpr int64_t kBlockPanels = 2;
-#else
 constexpr int64_t kBlockPanels = 4;
+#else
+constexpr int64_t kBlockPanels = 8;
 #endif
-constexpr int64_t kBlockM = kBlockPanels * kPanel;
+constexpr int64_t kBlockM = kBlockPanels * kPanel;  // packed chunk: 192 KB, AVX-512 288 KB
+static_assert(kChunk % kPanel == 0);
 constexpr int64_t kMostK = 768;  // of a task: what the packing of dy is spread over
 constexpr int64_t kLeastK = 192;
 constexpr int64_t kEnoughTasks = 8;
@@ -73,6 +75,11 @@ LAMINA_NOINLINE void tile(const Problem& p, const Sliver& s, const float* packed
   constexpr int width = vecs * kLanes;
   Vec sum[rows][vecs];
   clear(sum);
+  if (!s.first) {
+    LAMINA_UNROLL for (int i = 0; i < rows; ++i) {
+      LAMINA_UNROLL for (int j = 0; j < width; j += kLine) __builtin_prefetch(sums + i * kBlockM + j, 1, 3);
+    }
+  }
   const float* w = s.weight;
   int64_t n = 0;
   for (; n + kPanel <= s.n; n += kPanel) {
@@ -168,7 +175,7 @@ int64_t scratch_bytes(const Args& args) noexcept {
 }  // namespace
 
 extern constinit const Kernel kernel_linear_bwd_input_f32{
-    Op::linear_bwd_input, "linear_bwd_input.f32." LAMINA_STRING(LAMINA_ISA_NAMESPACE) ".kc768", run, tasks,
+    Op::linear_bwd_input, "linear_bwd_input.f32." LAMINA_STRING(LAMINA_ISA_NAMESPACE) ".kc384", run, tasks,
     scratch_bytes};
 
 }  // namespace lamina::LAMINA_ISA_NAMESPACE

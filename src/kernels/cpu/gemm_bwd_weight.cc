@@ -4,15 +4,16 @@
 //   k  | xᵀ xᵀ xᵀ |    x   m  | dy dy dy … |    =    k  | dW … |
 //
 // Both operands would be read with the stride of a whole row, so both are packed: x into slivers of kTileRows columns,
-// dy into panels of kPanel columns, each with its tokens one after the other. For each chunk of kTokens: pack x of the
-// task; for each sub-block of panels: pack dy, which stays in the second-level cache; for each sliver: for each panel: one
-// register tile, added to dW. acc comes first, then the chunks in rising order. A task is a block of k by a block of n.
+// dy into panels of kPanel columns, each with its tokens one after the other. For each chunk of tokens: pack x of the
+// task; for some panels at a time: pack dy; for each panel, which stays in the first-level cache: for each sliver of x:
+// one register tile, added to dW in the order of its memory. acc comes first, then the chunks in rising order. A task is a
+// block of k by a block of n.
 #include "kernels/cpu/gemm.h"
 
 namespace lamina::LAMINA_ISA_NAMESPACE {
 namespace {
 
-constexpr int64_t kTokens = 256;
+constexpr int64_t kChunk = 256;  // tokens
 constexpr int64_t kSubPanels = 192 / kPanel;   // packed at a time
 constexpr int64_t kMostPanels = 384 / kPanel;  // of a task
 constexpr int64_t kMostK = 768;
@@ -101,19 +102,19 @@ void run_task(const Problem& p, int64_t task, float* scratch) {
   const int64_t first_panel = task / p.k_blocks * kMostPanels;
   const int64_t end_panel = smaller(p.panels, first_panel + kMostPanels);
   float* slivers = scratch;
-  float* panels = scratch + p.k_per_block * kTokens;
-  for (int64_t m = 0; m == 0 || m < p.M; m += kTokens) {
+  float* panels = scratch + p.k_per_block * kChunk;
+  for (int64_t m = 0; m == 0 || m < p.M; m += kChunk) {
     Step s{};
-    s.tokens = smaller(kTokens, p.M - m);
+    s.tokens = smaller(kChunk, p.M - m);
     pack<kTileRows>(p.x + m * p.K + k0, p.K, k_end - k0, s.tokens, slivers);
     for (int64_t sub = first_panel; sub < end_panel; sub += kSubPanels) {
       const int64_t sub_end = smaller(end_panel, sub + kSubPanels);
       pack<kPanel>(p.dy + m * p.N + sub * kPanel, p.N, smaller(p.N, sub_end * kPanel) - sub * kPanel, s.tokens, panels);
-      for (int64_t k = k0; k < k_end; k += kTileRows) {
-        s.rows = k_end - k;
-        for (int64_t panel = sub; panel < sub_end; ++panel) {
+      for (int64_t panel = sub; panel < sub_end; ++panel) {
+        s.columns = p.N - panel * kPanel;
+        for (int64_t k = k0; k < k_end; k += kTileRows) {
           const int64_t at = (panel * p.K + k) * kPanel;
-          s.columns = p.N - panel * kPanel;
+          s.rows = k_end - k;
           s.to = p.dw + at;
           s.add = m > 0 ? s.to : p.acc == nullptr ? nullptr : p.acc + at;
           tile(s, slivers + (k - k0) * s.tokens, panels + (panel - sub) * kPanel * s.tokens);
@@ -135,7 +136,7 @@ int64_t tasks(const Args& args) noexcept {
 
 int64_t scratch_bytes(const Args& args) noexcept {
   const Problem p = problem_of(args);
-  return (p.k_per_block + kSubPanels * kPanel) * kTokens * static_cast<int64_t>(sizeof(float));
+  return (p.k_per_block + kSubPanels * kPanel) * kChunk * static_cast<int64_t>(sizeof(float));
 }
 
 }  // namespace

@@ -12,7 +12,9 @@
 namespace lamina::LAMINA_ISA_NAMESPACE {
 namespace {
 
+constexpr int64_t kChunk = 768;
 constexpr int64_t kBlockPanels = 96 / kPanel;  // 96 columns: 288 KB of a chunk of W
+constexpr int64_t kStride = kBlockPanels * kPanel;  // of sums in scratch
 constexpr int64_t kMostRows = 1024;
 constexpr int64_t kMostRowsInScratch = 256;
 constexpr int64_t kFewRows = 64;  // no task smaller than this for the sake of balance
@@ -91,14 +93,27 @@ LAMINA_INLINE void finish(const Problem& p, Vec (&sum)[rows][vecs], int64_t row,
   }
 }
 
+// The tile's target is fetched while its sums are made.
+template <int rows>
+LAMINA_INLINE void fetch_target(const Problem& p, const Span& s, int64_t panel, const float* partial) {
+  LAMINA_UNROLL for (int i = 0; i < rows; ++i) {
+    const float* y = p.y + (s.row + i) * p.N + s.column + panel * kPanel;
+    LAMINA_UNROLL for (int j = 0; j < kPanel; j += kLine) {
+      if (s.last) __builtin_prefetch(y + j, 1, 2);
+      if (!s.first) __builtin_prefetch(partial + i * kStride + j, 0, 3);
+    }
+    if (s.last) __builtin_prefetch(y + kPanel - 1, 1, 2);
+  }
+}
+
 // One register tile: `rows` rows of x by one panel.
 template <int rows>
 LAMINA_NOINLINE void tile(const Problem& p, const Span& s, int64_t panel) {
-  constexpr int64_t stride = kBlockPanels * kPanel;
   Vec sum[rows][kTileVecs];
   clear(sum);
   const float* w = s.weight + panel * p.K * kPanel;
   float* partial = s.partial + panel * kPanel;
+  fetch_target<rows>(p, s, panel, partial);
   int64_t k = 0;
   for (; k + kLine <= s.n; k += kLine) {
     LAMINA_UNROLL for (int i = 0; i < kRowsAhead; ++i) {
@@ -110,7 +125,7 @@ LAMINA_NOINLINE void tile(const Problem& p, const Span& s, int64_t panel) {
   if (!s.first) {
     LAMINA_UNROLL for (int i = 0; i < rows; ++i) {
       LAMINA_UNROLL for (int j = 0; j < kTileVecs; ++j) {
-        sum[i][j] = add(load(partial + i * stride + j * kLanes), sum[i][j]);
+        sum[i][j] = add(load(partial + i * kStride + j * kLanes), sum[i][j]);
       }
     }
   }
@@ -118,7 +133,7 @@ LAMINA_NOINLINE void tile(const Problem& p, const Span& s, int64_t panel) {
     finish(p, sum, s.row, s.column + panel * kPanel);
   } else {
     LAMINA_UNROLL for (int i = 0; i < rows; ++i) {
-      LAMINA_UNROLL for (int j = 0; j < kTileVecs; ++j) store(partial + i * stride + j * kLanes, sum[i][j]);
+      LAMINA_UNROLL for (int j = 0; j < kTileVecs; ++j) store(partial + i * kStride + j * kLanes, sum[i][j]);
     }
   }
 }
@@ -138,7 +153,7 @@ void run_task(const Problem& p, int64_t task, float* scratch) {
     for (s.row = first_row; s.row < end_row; s.row += kTileRows) {
       s.x = p.x + s.row * p.K + k;
       s.next = s.row + 2 * kTileRows <= end_row ? s.x + kTileRows * p.K : s.x;
-      s.partial = scratch + (s.row - first_row) * kBlockPanels * kPanel;
+      s.partial = scratch + (s.row - first_row) * kStride;
       with_rows<kTileRows>(end_row - s.row, [&]<int rows>() {
         for (int64_t panel = 0; panel < panels; ++panel) tile<rows>(p, s, panel);
       });
@@ -159,7 +174,7 @@ int64_t tasks(const Args& args) noexcept {
 int64_t scratch_bytes(const Args& args) noexcept {
   const Problem p = problem_of(args);
   if (p.K <= kChunk) return 0;
-  return p.rows_per_block * kBlockPanels * kPanel * static_cast<int64_t>(sizeof(float));
+  return p.rows_per_block * kStride * static_cast<int64_t>(sizeof(float));
 }
 
 }  // namespace

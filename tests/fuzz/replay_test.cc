@@ -1,0 +1,156 @@
+// Every fuzz target over a small corpus made here and its deterministic mutations: the same inputs on every run.
+// LAMINA_FUZZ_SECONDS=N goes on for N seconds per target instead of a fixed number of inputs.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdlib>
+
+#include "base/rng.h"
+#include "fuzz/targets.h"
+
+namespace lamina {
+namespace {
+
+using Corpus = std::vector<std::string>;
+
+// Bytes and words at the borders of what readers compare with.
+const char* const kWords[] = {"0",
+                              "-1",
+                              "1e999",
+                              "18446744073709551615",
+                              "9223372036854775807",
+                              "\"",
+                              "{",
+                              "}",
+                              "[",
+                              "]",
+                              ",",
+                              ":",
+                              "null",
+                              "true",
+                              "NaN",
+                              "\\u0000",
+                              "\\ud800",
+                              "\n",
+                              " ",
+                              "F64",
+                              "shape",
+                              "h.1.",
+                              "h.2.",
+                              ".",
+                              "module.",
+                              "transformer.",
+                              "\xFF\xFF",
+                              "\xC3"};
+
+// One small change: a bit, a byte, a cut, a doubled part, a word, or a part of another input.
+std::string mutate(std::string input, const Corpus& corpus, Rng& rng) {
+  const auto place = [&](size_t size) { return static_cast<size_t>(rng.below(size + 1)); };
+  const size_t at = place(input.size());
+  const size_t length = std::min<size_t>(place(16), input.size() - at);
+  switch (rng.below(7)) {
+    case 0:
+      if (at < input.size()) input[at] = static_cast<char>(input[at] ^ (1 << rng.below(8)));
+      break;
+    case 1:
+      if (at < input.size()) input[at] = static_cast<char>(rng.below(256));
+      break;
+    case 2: input.erase(at, length); break;
+    case 3: input.insert(place(input.size()), input.substr(at, length)); break;
+    case 4: input.replace(at, rng.below(2) == 0 ? 0 : length, kWords[rng.below(std::size(kWords))]); break;
+    case 5: input.resize(at); break;
+    default: {
+      const std::string& other = corpus[rng.below(corpus.size())];
+      const size_t from = place(other.size());
+      input.replace(at, length, other.substr(from, place(64)));
+    }
+  }
+  return input;
+}
+
+void replay(void (*target)(std::string_view), const Corpus& corpus, int inputs) {
+  for (const std::string& seed : corpus) target(seed);
+  const char* seconds = std::getenv("LAMINA_FUZZ_SECONDS");
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds != nullptr ? std::atoi(seconds) : 0);
+  Rng rng(1);
+  for (int i = 0; seconds != nullptr ? std::chrono::steady_clock::now() < end : i < inputs; ++i) {
+    std::string input = corpus[rng.below(corpus.size())];
+    for (uint64_t changes = 1 + rng.below(4); changes > 0; --changes) input = mutate(std::move(input), corpus, rng);
+    target(input);
+  }
+}
+
+TEST(FuzzReplay, Json) {
+  replay(fuzz::json,
+         {"{}", R"({"a":[1,-2,2.5e3,"x\u00e9",null,true],"b":{"c":[{},{"d":[[[]]]}]}})", "[\"é🙂\"]", "7"}, 20000);
+}
+
+TEST(FuzzReplay, Safetensors) {
+  test::TinyFile two = {test::f32("a", {2}, {1, 2}), test::f32("probe.weight", {}, {3})};
+  const std::string header =
+      R"({"__metadata__":{"format":"pt"},"w":{"dtype":"BF16","shape":[1,2],"data_offsets":[0,4]}})";
+  replay(fuzz::safetensors,
+         {test::tiny_safetensors(two), test::tiny_safetensors({}), test::safetensors_bytes_of("{}", ""),
+          test::safetensors_bytes_of(header, "abcd"),
+          "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 548105171\n"},
+         20000);
+}
+
+TEST(FuzzReplay, HfConfig) {
+  replay(fuzz::hf_config,
+         {hf_config_text(ModelConfig()), hf_config_text(test::tiny_config()), R"({"model_type":"gpt2"})"}, 5000);
+}
+
+TEST(FuzzReplay, HfNames) {
+  Corpus corpus;
+  for (const char* front : {"transformer.", "", "_orig_mod.module.transformer."}) {
+    std::string lines;
+    for (const test::TinyTensor& tensor : test::tiny_tensors(2, false, front)) {
+      lines += tensor.name;
+      for (const int64_t size : tensor.shape) lines += " " + std::to_string(size);
+      lines += "\n";
+    }
+    corpus.push_back(lines);
+  }
+  corpus.push_back(corpus[0] +
+                   "transformer.h.0.attn.bias 1 1 16 16\ntransformer.h.0.attn.masked_bias\nlm_head.weight 97 16\n");
+  replay(fuzz::hf_names, corpus, 3000);
+}
+
+TEST(FuzzReplay, HfIndex) {
+  replay(fuzz::hf_index,
+         {R"({"metadata":{"total_size":4},"weight_map":{"x":"a.safetensors"}})", R"({"weight_map":{}})",
+          R"({"weight_map":{"x":"../a.safetensors","y":"b.safetensors"}})"},
+         1000);
+}
+
+TEST(FuzzReplay, TokenizerJson) {
+  // Short on purpose: the whole alphabet is needed for a sound file, so few mutations get past it; both kinds matter.
+  replay(fuzz::tokenizer_json,
+         {test::small_json(test::merges_as_texts()).dump(), test::small_json(test::merges_as_pairs()).dump(),
+          tokenizer_json_text(test::small_tokenizer())},
+         1000);
+}
+
+TEST(FuzzReplay, MergesTxt) {
+  replay(fuzz::merges_txt,
+         {"#version: 0.2\n# #\na b\nab c\nĠ ab\n## ##\nĠ Ġ\n", "# #\r\na b\r\nab c\r\nĠ ab\r\n## ##\r\nĠ Ġ", ""}, 2000);
+}
+
+TEST(FuzzReplay, TokenFile) {
+  std::string llmc(1024, '\0');
+  const int32_t words[] = {20240520, 1, 4};
+  std::memcpy(llmc.data(), words, sizeof words);
+  replay(fuzz::token_file, {llmc + std::string("\1\0\2\0\3\0\4\0", 8), std::string("\1\0\0\0\x60\0\0\0", 8), "", "a"},
+         5000);
+}
+
+TEST(FuzzReplay, Text) {
+  replay(fuzz::text,
+         {"abc ab ##a  abab#####\n#", "it's  \u3000日本 \u2028é🙂 12½", "x<|endoftext|>y<|endoftext|>",
+          "ab\xED\xA0\x80\xF4\x90\x80\x80\xC0\xAF\xE2\x82", std::string(300, '#')},
+         10000);
+}
+
+}  // namespace
+}  // namespace lamina

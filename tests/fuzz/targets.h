@@ -1,0 +1,181 @@
+// One function per reader: takes any bytes, and lets out nothing but a clear Error. Each also states what must hold of
+// input that is accepted. Used by libFuzzer (one NAME.cc each) and by replay_test.cc.
+#pragma once
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "io/hf_config.h"
+#include "io/hf_folder.h"
+#include "io/hf_names.h"
+#include "io/json.h"
+#include "io/safetensors.h"
+#include "io/small_bpe.h"
+#include "io/split.h"
+#include "io/tiny.h"
+#include "io/token_file.h"
+#include "io/tokenizer.h"
+#include "io/tokenizer_files.h"
+#include "io/utf8.h"
+
+namespace lamina::fuzz {
+
+// Not an assertion of GoogleTest: libFuzzer wants the process to end.
+inline void must(bool condition, const char* what) {
+  if (condition) return;
+  std::fprintf(stderr, "fuzz: does not hold: %s\n", what);
+  std::abort();
+}
+
+// The call succeeds, or throws Error with one line of text; any other exception gets out.
+template <typename F>
+bool accepted(F&& call) {
+  try {
+    call();
+    return true;
+  } catch (const Error& error) {
+    const std::string_view text = error.what();
+    must(!text.empty() && text.find('\n') == std::string_view::npos, "an error is one line");
+    must(find_invalid_utf8(text) == kNoFault, "an error is text");
+    return false;
+  }
+}
+
+// A file in memory under a path.
+class MemoryFile {
+ public:
+  explicit MemoryFile(std::string_view content) : fd_(::memfd_create("fuzz", MFD_CLOEXEC)) {
+    must(fd_ >= 0 && ::write(fd_, content.data(), content.size()) == static_cast<ssize_t>(content.size()),
+         "a memory file");
+  }
+  ~MemoryFile() { ::close(fd_); }
+  MemoryFile(const MemoryFile&) = delete;
+  MemoryFile& operator=(const MemoryFile&) = delete;
+  std::string path() const { return "/proc/self/fd/" + std::to_string(fd_); }
+
+ private:
+  int fd_;
+};
+
+inline void json(std::string_view data) {
+  nlohmann::json got;
+  if (!accepted([&] { got = parse_json(data, "f"); })) return;
+  must(got == nlohmann::json::parse(data), "the value is that of a plain parser");
+}
+
+inline void safetensors(std::string_view data) {
+  // A copy of exactly this size, so that a sanitizer sees a read beyond it.
+  const std::vector<std::byte> file(std::as_bytes(std::span(data)).begin(), std::as_bytes(std::span(data)).end());
+  accepted([&] {
+    const Safetensors content = parse_safetensors(file, "f");
+    auto bytes = static_cast<size_t>(content.data_begin);
+    unsigned sum = 0;
+    for (const SafetensorsTensor& tensor : content.tensors) {
+      must(tensor.bytes.data() == file.data() + bytes, "tensors tile the data");
+      bytes += tensor.bytes.size();
+      for (const std::byte b : tensor.bytes) sum += std::to_integer<unsigned>(b);
+    }
+    must(bytes == file.size() && sum < std::numeric_limits<unsigned>::max(), "no byte is left over");
+  });
+}
+
+inline void hf_config(std::string_view data) {
+  accepted([&] {
+    const ModelConfig config = parse_hf_config(data, "f").model;
+    must(parse_hf_config(hf_config_text(config), "g").model == config, "what is written reads back");
+  });
+}
+
+// Lines "NAME DTYPE SIZE SIZE …" as the tensors of a file.
+inline void hf_names(std::string_view data) {
+  std::vector<FileTensor> tensors;
+  while (!data.empty()) {
+    const size_t end = std::min(data.find('\n'), data.size());
+    std::string_view line = data.substr(0, end);
+    data.remove_prefix(std::min(end + 1, data.size()));
+    FileTensor tensor{std::string(line.substr(0, line.find(' '))), "F32", {}};
+    while (line.find(' ') != std::string_view::npos) {
+      line.remove_prefix(line.find(' ') + 1);
+      tensor.shape.push_back(std::strtoll(std::string(line.substr(0, 12)).c_str(), nullptr, 10));
+    }
+    tensors.push_back(std::move(tensor));
+  }
+  const NameMatch match = match_gpt2_names(tensors, test::tiny_config());
+  if (!match.problems.empty()) return;
+  must(match.wanted.size() == 28, "all tensors of the model");
+  std::vector<bool> used(tensors.size());
+  for (const WantedTensor& wanted : match.wanted) {
+    must(wanted.source >= 0 && !used[static_cast<size_t>(wanted.source)], "each has a source of its own");
+    must(tensors[static_cast<size_t>(wanted.source)].shape == wanted.shape, "of its shape");
+    used[static_cast<size_t>(wanted.source)] = true;
+  }
+  const auto count = static_cast<size_t>(std::count(used.begin(), used.end(), true));
+  must(count + match.ignored.size() + (match.tied_head >= 0 ? 1 : 0) == tensors.size(), "nothing is left over");
+}
+
+inline void hf_index(std::string_view data) {
+  static const test::TempDir dir;
+  dir.write("model.safetensors.index.json", data);
+  dir.write("a.safetensors", test::tiny_safetensors({test::f32("x", {1}, {1})}));
+  must(!accepted([&] { HfWeights(dir.path(), test::tiny_config()); }), "no index makes one tensor a model");
+}
+
+inline void tokenizer_json(std::string_view data) {
+  accepted([&] {
+    const Tokenizer tokenizer = parse_tokenizer_json(data, "f").tokenizer;
+    const std::string text = "abc ab ##a  é🙂<|endoftext|>";
+    must(tokenizer.decode(encode(tokenizer, text)) == text, "text comes back");
+    must(tokenizer_json_text(parse_tokenizer_json(tokenizer_json_text(tokenizer), "g").tokenizer) ==
+             tokenizer_json_text(tokenizer),
+         "what is written reads back");
+  });
+}
+
+inline void merges_txt(std::string_view data) {
+  static const std::string vocab = test::small_vocab().dump();
+  accepted([&] {
+    const Tokenizer tokenizer = parse_vocab_and_merges(vocab, "v", data, "m").tokenizer;
+    must(tokenizer.decode(encode(tokenizer, test::kSmallText)) == test::kSmallText, "text comes back");
+  });
+}
+
+inline void token_file(std::string_view data) {
+  const MemoryFile memory(data);
+  for (const std::optional<TokenType> type : {std::optional<TokenType>(), std::optional(TokenType::u16),
+                                              std::optional(TokenType::u32), std::optional(TokenType::i32)})
+    accepted([&] {
+      const TokenFile file(memory.path(), type);
+      std::vector<int32_t> ids(static_cast<size_t>(file.size()));
+      file.read(0, ids);
+      const bool sound = accepted([&] { file.check_ids(97); });
+      const bool all_below = std::all_of(ids.begin(), ids.end(), [](int32_t id) { return id >= 0 && id < 97; });
+      must(sound == all_below, "check_ids finds every bad id");
+    });
+}
+
+inline void text(std::string_view data) {
+  static const Tokenizer tokenizer = test::small_tokenizer();
+  const bool sound = accepted([&] { must(tokenizer.decode(encode(tokenizer, data)) == data, "text comes back"); });
+  must(sound == (find_invalid_utf8(data) == kNoFault), "strict means strict");
+  int64_t count = 0;
+  const std::string repaired = replace_invalid_utf8(data, count);
+  must(find_invalid_utf8(repaired) == kNoFault && sound == (count == 0), "repaired text is text");
+  std::vector<int32_t> ids;
+  const EncodeOptions options{.special = SpecialMode::allow, .invalid = InvalidUtf8::replace};
+  must(Encoder(tokenizer).encode(data, ids, options).replaced == count, "each part counts");
+  must(tokenizer.decode(ids) == repaired, "and comes back");
+}
+
+}  // namespace lamina::fuzz
