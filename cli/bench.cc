@@ -44,7 +44,8 @@ void add_bench(const Command& program) {
   add_bench_step(command);
   command.run([options](bool below) -> Action {
     if (below == options->signature)
-      throw_error(ErrorCode::usage, "lamina bench: expected kernels, step or --signature, got {}", below ? "both" : "none");
+      throw_error(ErrorCode::usage, "lamina bench: expected kernels, step or --signature, got {}",
+                  below ? "both" : "none");
     if (below) return {};
     return [options] { return run(*options); };
   });

@@ -18,7 +18,7 @@ struct Options {
 };
 
 template <typename O, typename F>
-  requires std::same_as<std::remove_const_t<O>, Options>
+requires std::same_as<std::remove_const_t<O>, Options>
 void for_each_option(O& o, F&& f) {
   f(OptionRow{"threads", "N", "threads (default: the processors that this process may use)", {1.0, 1024.0}}, o.threads);
   f(OptionRow{"seconds", "S", "time spent on each kernel", {0.0, 60.0}}, o.seconds);
@@ -52,7 +52,8 @@ Json run_json(const Timed& t, Isa isa, int threads, double peak_gflops, double p
 }
 
 std::string run_text(const Timed& t, double peak_gflops) {
-  const std::string head = fmt::format("{:<22} {:<24} {:>9.3f} ms", op_name(t.wanted.op), t.wanted.shape, t.seconds * 1e3);
+  const std::string head =
+      fmt::format("{:<22} {:<24} {:>9.3f} ms", op_name(t.wanted.op), t.wanted.shape, t.seconds * 1e3);
   if (t.wanted.flops == 0.0) return fmt::format("{} {:>8.1f} GB/s\n", head, t.wanted.bytes / t.seconds * 1e-9);
   const double gflops = t.wanted.flops / t.seconds * 1e-9;
   return fmt::format("{} {:>8.1f} Gflop/s  {:.3f} of peak\n", head, gflops, gflops / peak_gflops);
@@ -86,8 +87,8 @@ int run(const Options& options) {
                 {"gemm_fraction", fraction}});
     return 0;
   }
-  print(fmt::format("{}, {}, {} threads: {:.1f} Gflop/s fp32, {:.1f} GB/s read\n", cpu_name(), isa_name(isa), threads, peak,
-                    memory));
+  print(fmt::format("{}, {}, {} threads: {:.1f} Gflop/s fp32, {:.1f} GB/s read\n", cpu_name(), isa_name(isa), threads,
+                    peak, memory));
   for (const Timed& t : timed) print(run_text(t, peak));
   print(fmt::format("GEMM of a step of GPT-2 124M, weighted by flops: {:.3f} of peak\n", fraction));
   return 0;

@@ -1,4 +1,5 @@
-// lamina bench step: whole steps of training, on made-up tokens, as a fraction of the peak measured around each of them.
+// lamina bench step: whole steps of training, on made-up tokens, as a fraction of the peak measured around each of
+// them.
 #include <algorithm>
 #include <chrono>
 
@@ -46,13 +47,15 @@ Measured measure(Session& session, const Options& options, const CompiledModel& 
   for (int32_t& id : ids) id = static_cast<int32_t>(rng.below(static_cast<uint64_t>(model.model.config.vocab_size)));
   std::vector<Row> rows;
   for (int64_t r = 0; r < rows_of_step; ++r) {
-    const std::span<const int32_t> own = std::span(ids).subspan(static_cast<size_t>(r * (seq + 1)), static_cast<size_t>(seq + 1));
+    const std::span<const int32_t> own =
+        std::span(ids).subspan(static_cast<size_t>(r * (seq + 1)), static_cast<size_t>(seq + 1));
     rows.push_back({own.first(static_cast<size_t>(seq)), own.subspan(1)});
   }
   Measured out;
   for (int64_t step = 1; step <= options.warmup + options.steps; ++step) {
     const bool timed = step > options.warmup;
-    if (timed && out.peaks.empty()) out.peaks.push_back(fma_sustained_gflops(model.options.isa, session.team(), kWindow));
+    if (timed && out.peaks.empty())
+      out.peaks.push_back(fma_sustained_gflops(model.options.isa, session.team(), kWindow));
     const auto start = std::chrono::steady_clock::now();
     out.tokens = train.step(rows, step, 1e-4).tokens;
     const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
@@ -109,9 +112,10 @@ int run(const Options& options) {
                 {"runs", Json::array({run})}});
     return 0;
   }
-  print(fmt::format("{} {}x{} x{}, {} threads, {}: {:.1f} ms a step at best, {:.1f} in the median of {}\n", model.model.name,
-                    options.batch, model.options.seq, options.accumulate, model.threads, isa_name(model.options.isa),
-                    run["step_ms_min"].get<double>(), run["step_ms_median"].get<double>(), options.steps));
+  print(fmt::format("{} {}x{} x{}, {} threads, {}: {:.1f} ms a step at best, {:.1f} in the median of {}\n",
+                    model.model.name, options.batch, model.options.seq, options.accumulate, model.threads,
+                    isa_name(model.options.isa), run["step_ms_min"].get<double>(), run["step_ms_median"].get<double>(),
+                    options.steps));
   print(fmt::format("{:.0f} tokens/s, {:.3f} of the peak of {:.1f} Gflop/s, {} bytes in the process at most\n",
                     run["tokens_per_s"].get<double>(), run["limit_fraction"].get<double>(),
                     *std::max_element(measured.peaks.begin(), measured.peaks.end()),

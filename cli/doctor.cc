@@ -19,7 +19,7 @@ struct Options {
 };
 
 template <typename O, typename F>
-  requires std::same_as<std::remove_const_t<O>, Options>
+requires std::same_as<std::remove_const_t<O>, Options>
 void for_each_option(O& o, F&& f) {
   f(OptionRow{"threads", "N", "threads (default: the processors that this process may use)", {1.0, 1024.0}}, o.threads);
 }
@@ -42,12 +42,13 @@ std::string system_line(const char* path) {
 std::vector<std::string> find_warnings(Isa isa, int threads) {
   std::vector<std::string> out;
   if (isa != available_isas().back())
-    out.push_back(fmt::format("LAMINA_ISA={} is in force, this CPU has {}", isa_name(isa),
-                              isa_name(available_isas().back())));
+    out.push_back(
+        fmt::format("LAMINA_ISA={} is in force, this CPU has {}", isa_name(isa), isa_name(available_isas().back())));
   if (threads > cpu_count())
     out.push_back(fmt::format("{} threads on {} processors: they take turns", threads, cpu_count()));
   if (threads < cpu_count())
-    out.push_back(fmt::format("{} threads leave {} of {} processors idle", threads, cpu_count() - threads, cpu_count()));
+    out.push_back(
+        fmt::format("{} threads leave {} of {} processors idle", threads, cpu_count() - threads, cpu_count()));
   if (isa == Isa::portable) out.push_back("no AVX2: the portable kernels run, several times slower");
   if (system_line("/sys/kernel/mm/transparent_hugepage/enabled").find("[never]") != std::string::npos)
     out.push_back("large pages are switched off (/sys/kernel/mm/transparent_hugepage/enabled): memory will be slower");

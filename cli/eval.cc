@@ -31,7 +31,8 @@ template <OptionsOf<Options> O, typename F>
 void for_each_option(O& o, F&& f) {
   f(OptionRow{"data", "PATH", "text files, folders of them, or .bin files of ids", kAnyNumber, true}, o.data);
   f(OptionRow{"tokenizer", "DIR", "folder with a tokenizer.json (default: the model's)"}, o.tokenizer);
-  f(OptionRow{"token-type", "TYPE", "u16, u32 or i32: ids of a .bin file without a header (default: u16)"}, o.token_type);
+  f(OptionRow{"token-type", "TYPE", "u16, u32 or i32: ids of a .bin file without a header (default: u16)"},
+    o.token_type);
   f(OptionRow{"invalid-utf8", "MODE", "error or replace: text that is not UTF-8"}, o.invalid_utf8);
   f(OptionRow{"batch", "N", "rows at a time", {1.0, kMostCount}}, o.batch);
   f(OptionRow{"seq", "T", "tokens of a row (default: the model's n_positions)", kFromOne}, o.seq);
@@ -51,17 +52,17 @@ void check(const Options& options) {
 }
 
 LoadedModel load(const Options& options) {
-  return load_model(options.folder,
-                    {.needs =
-                         [&](const ModelConfig& config) {
-                           ShapeOptions shape;
-                           shape.seq = options.seq;
-                           return CompileOptions{
-                               .batch = options.batch, .seq = resolve_seq(shape, config), .train = false, .eval = true};
-                         },
-                     .threads = options.threads ? static_cast<int>(*options.threads) : cpu_count(),
-                     .memory_limit =
-                         options.memory_limit.empty() ? 0 : parse_bytes("memory-limit", options.memory_limit)});
+  return load_model(
+      options.folder,
+      {.needs =
+           [&](const ModelConfig& config) {
+             ShapeOptions shape;
+             shape.seq = options.seq;
+             return CompileOptions{
+                 .batch = options.batch, .seq = resolve_seq(shape, config), .train = false, .eval = true};
+           },
+       .threads = options.threads ? static_cast<int>(*options.threads) : cpu_count(),
+       .memory_limit = options.memory_limit.empty() ? 0 : parse_bytes("memory-limit", options.memory_limit)});
 }
 
 Data open(const Options& options, const ModelConfig& config, int64_t seq) {
@@ -95,7 +96,8 @@ int run(const Options& options) {
   for (const std::string& warning : model.warnings) say("warning: {}", warning);
   EvalStep step(*model.session);
   const Data data = open(options, model.config, step.seq());
-  Batches batches(data.train, step.seq(), step.rows(), std::nullopt, "evaluation data");
+  Batches batches(data.train,
+                  {.seq = step.seq(), .rows = step.rows(), .whole_window = false, .what = "evaluation data"});
   EvalResult total;
   for (int64_t s = 1; s <= batches.steps_per_epoch(); ++s) step.add(batches.rows(s), total);
   const double loss = total.mean(), perplexity = std::exp(loss);

@@ -1,9 +1,10 @@
 // lamina generate: text after a prompt, as it comes. Thin: what is generated and how is in src/infer.
+#include "infer/generate.h"
+
 #include <chrono>
 
 #include "base/cpu.h"
 #include "command.h"
-#include "infer/generate.h"
 #include "infer/load.h"
 #include "infer/text_stream.h"
 #include "io/text_files.h"
@@ -38,7 +39,8 @@ struct Options {
 // Ranges of the sampling options are checked in src/infer, which every way in shares.
 template <OptionsOf<Options> O, typename F>
 void for_each_option(O& o, F&& f) {
-  f(OptionRow{"prompt", "TEXT", "what comes before (default: nothing, the model starts from its bos_token_id)"}, o.prompt);
+  f(OptionRow{"prompt", "TEXT", "what comes before (default: nothing, the model starts from its bos_token_id)"},
+    o.prompt);
   f(OptionRow{"prompt-ids", "IDS", "the same as decimal ids with spaces between them"}, o.prompt_ids);
   f(OptionRow{"batch-file", "FILE", "a prompt on each line; of ids where the model has no tokenizer"}, o.batch_file);
   f(OptionRow{"echo", "", "print the prompt before the new text"}, o.echo);
@@ -48,7 +50,8 @@ void for_each_option(O& o, F&& f) {
   f(OptionRow{"top-p", "P", "draw from the best ids that together reach P; 1: from all"}, o.top_p);
   f(OptionRow{"seed", "N", "of the draws; the same seed gives the same text", kFromZero}, o.seed);
   f(OptionRow{"stop", "TEXT", "end where this text would come; may be repeated"}, o.stop);
-  f(OptionRow{"end-id", "ID", "end at this id; may be repeated (default: the model's eos_token_id)", kFromZero}, o.end_id);
+  f(OptionRow{"end-id", "ID", "end at this id; may be repeated (default: the model's eos_token_id)", kFromZero},
+    o.end_id);
   f(OptionRow{"log-probabilities", "", "with --json: of each new id"}, o.log_probabilities);
   f(OptionRow{"tokenizer", "DIR", "folder with a tokenizer.json (default: the model's)"}, o.tokenizer);
   f(OptionRow{"batch", "N", "rows at a time", {1.0, 4096.0}}, o.batch);
@@ -70,8 +73,8 @@ void check(const Options& options) {
   (void)TextStream(options.stop);
   const int given = (options.prompt ? 1 : 0) + (options.prompt_ids ? 1 : 0) + (options.batch_file.empty() ? 0 : 1);
   if (given > 1)
-    throw_error(ErrorCode::usage, "contradiction: --prompt, --prompt-ids and --batch-file, expected one of them, got {}",
-                given);
+    throw_error(ErrorCode::usage,
+                "contradiction: --prompt, --prompt-ids and --batch-file, expected one of them, got {}", given);
   (void)select_isa();
 }
 
@@ -104,7 +107,8 @@ std::vector<Prompt> read_prompts(const Options& options, const std::optional<Tok
     if (!tokenizer && text.empty())
       out.push_back({{}, static_cast<uint64_t>(options.seed)});
     else if (!tokenizer)
-      throw Error(ErrorCode::invalid, fmt::format("no tokenizer: {} cannot be read without one: {} has none", where, options.folder),
+      throw Error(ErrorCode::invalid,
+                  fmt::format("no tokenizer: {} cannot be read without one: {} has none", where, options.folder),
                   "--tokenizer DIR, or --prompt-ids");
     else
       out.push_back({encode(*tokenizer, text, {.where = where}), static_cast<uint64_t>(options.seed)});
@@ -130,7 +134,10 @@ std::vector<Prompt> read_prompts(const Options& options, const std::optional<Tok
 class Texts {
  public:
   Texts(const Options& options, const std::optional<Tokenizer>& tokenizer, size_t rows)
-      : tokenizer_(tokenizer), show_(rows == 1 && !options.json), streams_(rows, TextStream(options.stop)), text_(rows) {}
+      : tokenizer_(tokenizer),
+        show_(rows == 1 && !options.json),
+        streams_(rows, TextStream(options.stop)),
+        text_(rows) {}
 
   bool push(size_t row, int32_t id) {
     if (!tokenizer_) {
@@ -168,7 +175,8 @@ Json row_json(const Generated& row, const Texts& texts, size_t r, bool has_text)
   return out;
 }
 
-void show(const Options& options, const std::vector<Generated>& rows, const Texts& texts, bool has_text, double seconds) {
+void show(const Options& options, const std::vector<Generated>& rows, const Texts& texts, bool has_text,
+          double seconds) {
   int64_t count = 0;
   for (const Generated& row : rows) count += std::ssize(row.ids);
   const double rate = static_cast<double>(count) / seconds;

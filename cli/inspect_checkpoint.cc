@@ -24,7 +24,8 @@ std::vector<std::string> files_of(const std::string& path) {
   for (const fs::directory_entry& entry : fs::directory_iterator(path))
     if (entry.path().extension() == ".safetensors") files.push_back(entry.path().string());
   std::sort(files.begin(), files.end());
-  if (files.empty()) throw_error(ErrorCode::invalid, "no weights: {}: expected a .safetensors file in the folder, got none", path);
+  if (files.empty())
+    throw_error(ErrorCode::invalid, "no weights: {}: expected a .safetensors file in the folder, got none", path);
   return files;
 }
 

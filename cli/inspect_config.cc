@@ -36,7 +36,8 @@ int run(const Options& options) {
 void add_inspect_config(const Command& inspect) {
   const Command command = inspect.add("config", "a model's configuration, defaults filled in");
   const auto options = std::make_shared<Options>();
-  command.positional("MODEL", options->model, "gpt2, gpt2-medium, gpt2-large, gpt2-xl, a config.json or a model folder");
+  command.positional("MODEL", options->model,
+                     "gpt2, gpt2-medium, gpt2-large, gpt2-xl, a config.json or a model folder");
   command.run(options, &run);
 }
 

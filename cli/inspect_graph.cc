@@ -21,9 +21,11 @@ struct Options : ShapeOptions {
 
 template <OptionsOf<Options> O, typename F>
 void for_each_option(O& o, F&& f) {
-  f(OptionRow{"program", "NAME",
-              "step, micro_step, update, eval, forward, prefill or decode (default: step, with --accumulate micro_step)"},
-    o.program);
+  f(
+      OptionRow{
+          "program", "NAME",
+          "step, micro_step, update, eval, forward, prefill or decode (default: step, with --accumulate micro_step)"},
+      o.program);
   f(OptionRow{"after", "PASS", "the graph after this pass (default: after the last one)"}, o.after);
   f(OptionRow{"format", "FORMAT", "text, dot or json"}, o.format);
   for_each_shape_option(o, f);
@@ -33,7 +35,8 @@ void check(const Options& options) {
   validate(options);
   if (options.format != "text" && options.format != "dot" && options.format != "json")
     bad_value("format", "text, dot or json", options.format);
-  const bool known = std::any_of(kPrograms.begin(), kPrograms.end(), [&](const char* n) { return options.program == n; });
+  const bool known =
+      std::any_of(kPrograms.begin(), kPrograms.end(), [&](const char* n) { return options.program == n; });
   if (!options.program.empty() && !known)
     bad_value("program", "step, micro_step, update, eval, forward, prefill or decode", options.program);
   if (!options.after.empty()) check_pass_names({options.after});
@@ -51,10 +54,12 @@ CompileOptions requested(const Options& options, const ModelConfig& config, cons
 }
 
 Graph compiled_graph(const Options& options, const ModelConfig& config) {
-  const std::string program =
-      !options.program.empty() ? options.program : options.accumulate > 1 ? "micro_step" : "step";
+  const std::string program = !options.program.empty() ? options.program
+                              : options.accumulate > 1 ? "micro_step"
+                                                       : "step";
   if (program == "step" && options.accumulate > 1)
-    throw_error(ErrorCode::usage, "contradiction: --program step and --accumulate {}: such a run has micro_step and update",
+    throw_error(ErrorCode::usage,
+                "contradiction: --program step and --accumulate {}: such a run has micro_step and update",
                 options.accumulate);
   CompileOptions request = requested(options, config, program);
   std::optional<Graph> after;

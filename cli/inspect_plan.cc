@@ -24,10 +24,14 @@ void for_each_option(O& o, F&& f) {
 Json tensor_json(const PlanTensor& tensor) {
   Json shape = Json::array();
   for (int i = 0; i < tensor.shape.rank; ++i) shape.push_back(tensor.shape[i]);
-  return {{"name", tensor.name},     {"shape", shape},
-          {"dtype", dtype_name(tensor.dtype)}, {"layout", tensor.layout.text()},
-          {"region", region_name(tensor.region)}, {"class", tensor.tensor_class},
-          {"offset", tensor.offset}, {"bytes", tensor.bytes}};
+  return {{"name", tensor.name},
+          {"shape", shape},
+          {"dtype", dtype_name(tensor.dtype)},
+          {"layout", tensor.layout.text()},
+          {"region", region_name(tensor.region)},
+          {"class", tensor.tensor_class},
+          {"offset", tensor.offset},
+          {"bytes", tensor.bytes}};
 }
 
 Json program_json(const PlanProgram& program) {

@@ -18,10 +18,12 @@ double number(int64_t value) { return static_cast<double>(value); }
 std::string size_text(const Shape& shape) { return shape.text(); }
 
 void add_gemms(std::vector<KernelCase>& cases, int64_t K, int64_t N, int64_t per_step) {
-  const Operand x{{kTokens, K}}, dy{{kTokens, N}}, weight{{K, N}, true}, bias{{N}}, none{{1}, false, false, Fill::zero, true};
+  const Operand x{{kTokens, K}}, dy{{kTokens, N}}, weight{{K, N}, true}, bias{{N}},
+      none{{1}, false, false, Fill::zero, true};
   const std::string shape = fmt::format("{}x{}x{}", kTokens, K, N);
   const double flops = 2.0 * number(kTokens) * number(K) * number(N);
-  cases.push_back({Op::linear, shape, {x, weight, N == kVocab ? none : bias, none}, {dy}, NoAttrs{}, flops, 0.0, per_step});
+  cases.push_back(
+      {Op::linear, shape, {x, weight, N == kVocab ? none : bias, none}, {dy}, NoAttrs{}, flops, 0.0, per_step});
   cases.push_back({Op::linear_bwd_input, shape, {dy, weight, none}, {x}, NoAttrs{}, flops, 0.0, per_step});
   cases.push_back({Op::linear_bwd_weight, shape, {x, dy, none}, {weight}, NoAttrs{}, flops, 0.0, per_step});
 }
@@ -43,8 +45,14 @@ std::vector<KernelCase> attention_cases() {
   const double product = 2.0 * number(kTokens) * number(kTokens + 1) / 2.0 * number(kWidth);
   const std::string shape = fmt::format("1x{}x{} {} heads", kTokens, kWidth, kHeads);
   return {{Op::attention, shape, {any, any, any, begin, none, none}, {any, lse}, attrs, 2.0 * product, 0.0, 0},
-          {Op::attention_bwd, shape, {any, any, any, any, any, lse, begin, none, none}, {any, any, any}, attrs,
-           5.0 * product, 0.0, 0}};
+          {Op::attention_bwd,
+           shape,
+           {any, any, any, any, any, lse, begin, none, none},
+           {any, any, any},
+           attrs,
+           5.0 * product,
+           0.0,
+           0}};
 }
 
 std::vector<KernelCase> memory_cases() {
@@ -56,7 +64,14 @@ std::vector<KernelCase> memory_cases() {
   const Shape sums{(kWidth * kInner + kSquareSumBlock - 1) / kSquareSumBlock};
   return {{Op::layernorm, size_text(x.shape), {x, channel, channel}, {x, row, row}, LayerNormAttrs{}, 0, 0, 0},
           {Op::layernorm_bwd_input, size_text(x.shape), {x, x, channel, row, ones, none}, {x}, NoAttrs{}, 0, 0, 0},
-          {Op::layernorm_bwd_params, size_text(x.shape), {x, x, row, ones, none, none}, {channel, channel}, NoAttrs{}, 0, 0, 0},
+          {Op::layernorm_bwd_params,
+           size_text(x.shape),
+           {x, x, row, ones, none, none},
+           {channel, channel},
+           NoAttrs{},
+           0,
+           0,
+           0},
           {Op::gelu, size_text(wide.shape), {wide}, {wide}, GeluAttrs{}, 0, 0, 0},
           {Op::gelu_bwd, size_text(wide.shape), {wide, wide}, {wide}, GeluAttrs{}, 0, 0, 0},
           {Op::add, size_text(x.shape), {x, x}, {x}, NoAttrs{}, 0, 0, 0},
@@ -64,8 +79,14 @@ std::vector<KernelCase> memory_cases() {
           {Op::cross_entropy, size_text(logits.shape), {logits, ids}, {row, row}, NoAttrs{}, 0, 0, 0},
           {Op::cross_entropy_bwd, size_text(logits.shape), {logits, ids, large, row}, {logits}, NoAttrs{}, 0, 0, 0},
           {Op::square_sum, size_text(weight.shape), {weight}, {Operand{sums}}, NoAttrs{}, 0, 0, 0},
-          {Op::adamw, size_text(weight.shape), {weight, moment, moment, weight, hyper, one}, {weight, moment, moment},
-           AdamWAttrs{}, 0, 0, 0}};
+          {Op::adamw,
+           size_text(weight.shape),
+           {weight, moment, moment, weight, hyper, one},
+           {weight, moment, moment},
+           AdamWAttrs{},
+           0,
+           0,
+           0}};
 }
 
 void fill(void* data, int64_t elements, const Operand& operand) {

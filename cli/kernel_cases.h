@@ -25,9 +25,9 @@ struct KernelCase {
   std::string shape;  // for people
   std::vector<Operand> in, out;
   Attrs attrs;
-  double flops = 0.0;      // 0: bound by memory
-  double bytes = 0.0;      // read and written, each once
-  int64_t per_step = 0;    // how often a step of training runs it; 0: it does not count for the weighted GEMM figure
+  double flops = 0.0;    // 0: bound by memory
+  double bytes = 0.0;    // read and written, each once
+  int64_t per_step = 0;  // how often a step of training runs it; 0: it does not count for the weighted GEMM figure
 };
 
 std::vector<KernelCase> gemm_cases();

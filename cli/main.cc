@@ -41,7 +41,8 @@ std::string named_command(const CLI::App& program) {
 std::string usage_text(const CLI::App& program, const CLI::ParseError& error) {
   const std::vector<std::string> unknown = program.remaining(true);
   const bool command_missing = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
-  if (command_missing && !unknown.empty() && !unknown.front().starts_with('-')) return "unknown command: " + unknown.front();
+  if (command_missing && !unknown.empty() && !unknown.front().starts_with('-'))
+    return "unknown command: " + unknown.front();
   return error.what();
 }
 

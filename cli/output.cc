@@ -30,8 +30,8 @@ std::vector<int32_t> parse_ids(std::string_view text, const std::string& where) 
     int32_t id = 0;
     const auto [last, error] = std::from_chars(text.data() + at, text.data() + end, id);
     if (error != std::errc() || last != text.data() + end)
-      throw_error(ErrorCode::invalid, "bad id: {}: byte {}: expected a decimal number below 2147483648, got {}", where, at,
-                  quote_text(text.substr(at, end - at), 40));
+      throw_error(ErrorCode::invalid, "bad id: {}: byte {}: expected a decimal number below 2147483648, got {}", where,
+                  at, quote_text(text.substr(at, end - at), 40));
     out.push_back(id);
     at = end;
   }

@@ -37,9 +37,9 @@ std::string regions_text(const CompiledModel& model) {
 std::string programs_text(const Plan& plan) {
   std::string out = "programs\n";
   for (const PlanProgram& program : plan.programs) {
-    const double ratio = program.max_live_bytes > 0 ? static_cast<double>(program.arena_bytes) /
-                                                          static_cast<double>(program.max_live_bytes)
-                                                    : 1.0;
+    const double ratio = program.max_live_bytes > 0
+                             ? static_cast<double>(program.arena_bytes) / static_cast<double>(program.max_live_bytes)
+                             : 1.0;
     out += fmt::format("  {:<12} {:>5} steps, arena {} bytes, most alive {} bytes, ratio {:.4f}\n", program.name,
                        program.steps.size(), program.arena_bytes, program.max_live_bytes, ratio);
   }
@@ -88,8 +88,8 @@ std::string memory_text(const CompiledModel& model) {
   out += "largest tensors of the arena at the peak\n";
   for (size_t i = 0; i < std::min(kShownTensors, memory.live.size()); ++i) {
     const MemoryTensor& tensor = memory.live[i];
-    out += fmt::format("  {:>12}  {} {} ({})\n", bytes_text(tensor.bytes), tensor.name, tensor.shape,
-                       tensor.tensor_class);
+    out +=
+        fmt::format("  {:>12}  {} {} ({})\n", bytes_text(tensor.bytes), tensor.name, tensor.shape, tensor.tensor_class);
   }
   return out;
 }

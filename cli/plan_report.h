@@ -26,6 +26,6 @@ void check_memory_limit(const ShapeOptions& shape, const CompiledModel& model);
 std::string nodes_text(const CompiledModel& model);   // before and after each pass
 std::string memory_text(const CompiledModel& model);  // regions, classes, the peak and what is alive there
 Json classes_json(const MemoryPicture& memory);
-Json plan_summary_json(const CompiledModel& model);   // the keys of `plan --json`
+Json plan_summary_json(const CompiledModel& model);  // the keys of `plan --json`
 
 }  // namespace lamina::cli

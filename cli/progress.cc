@@ -15,7 +15,8 @@ constexpr auto kRedraw = std::chrono::milliseconds(100);
 bool colour_wanted(bool terminal) {
   const char* no_colour = std::getenv("NO_COLOR");
   const char* term = std::getenv("TERM");
-  return terminal && (no_colour == nullptr || *no_colour == '\0') && term != nullptr && std::string_view(term) != "dumb";
+  return terminal && (no_colour == nullptr || *no_colour == '\0') && term != nullptr &&
+         std::string_view(term) != "dumb";
 }
 
 size_t terminal_width() {
@@ -24,8 +25,9 @@ size_t terminal_width() {
 }
 
 std::string count_text(double value) {
-  return value >= 1e6 ? fmt::format("{:.2f}M", value * 1e-6) : value >= 1e3 ? fmt::format("{:.1f}k", value * 1e-3)
-                                                                           : fmt::format("{:.0f}", value);
+  return value >= 1e6   ? fmt::format("{:.2f}M", value * 1e-6)
+         : value >= 1e3 ? fmt::format("{:.1f}k", value * 1e-3)
+                        : fmt::format("{:.0f}", value);
 }
 
 std::string duration_text(double seconds) {
@@ -35,8 +37,9 @@ std::string duration_text(double seconds) {
 }
 
 std::string record_text(const StepRecord& r) {
-  std::string out = fmt::format("step {}/{}  loss {:.4f}  lr {:.3g}  norm {:.3f}  {} tokens/s  {:.0f} % of peak", r.step,
-                                r.steps, r.loss, r.lr, r.grad_norm, count_text(r.tokens_per_s), 100.0 * r.peak_fraction);
+  std::string out =
+      fmt::format("step {}/{}  loss {:.4f}  lr {:.3g}  norm {:.3f}  {} tokens/s  {:.0f} % of peak", r.step, r.steps,
+                  r.loss, r.lr, r.grad_norm, count_text(r.tokens_per_s), 100.0 * r.peak_fraction);
   if (r.valid_loss) out += fmt::format("  validation {:.4f}", *r.valid_loss);
   return out;
 }
@@ -44,7 +47,8 @@ std::string record_text(const StepRecord& r) {
 std::string bar_text(const StepRecord& r) {
   constexpr int64_t kWidth = 20;
   const int64_t done = r.steps > 0 ? kWidth * r.step / r.steps : 0;
-  return "[" + std::string(static_cast<size_t>(done), '#') + std::string(static_cast<size_t>(kWidth - done), '.') + "] ";
+  return "[" + std::string(static_cast<size_t>(done), '#') + std::string(static_cast<size_t>(kWidth - done), '.') +
+         "] ";
 }
 
 }  // namespace

@@ -23,7 +23,11 @@ struct TrainTokenizer {
 template <OptionsOf<TrainTokenizer> O, typename F>
 void for_each_option(O& o, F&& f) {
   f(OptionRow{"data", "PATH", "text files, or folders of them", kAnyNumber, true}, o.data);
-  f(OptionRow{"vocab-size", "N", "ids in all, <|endoftext|> included; fewer where the text has no more", {257.0, 1e7}, true},
+  f(OptionRow{"vocab-size",
+              "N",
+              "ids in all, <|endoftext|> included; fewer where the text has no more",
+              {257.0, 1e7},
+              true},
     o.vocab_size);
   f(OptionRow{"out", "DIR", "folder for tokenizer.json and tokenizer_config.json", kAnyNumber, true}, o.out);
   f(OptionRow{"min-count", "N", "merge only pairs that occur this often", kFromOne}, o.min_count);
@@ -102,7 +106,8 @@ int run(const TrainTokenizer& options) {
   }
   const Tokenizer tokenizer = trainer.train(options.vocab_size, options.min_count);
   save_tokenizer(options.out, tokenizer, options.max_length);
-  say("tokenizer: {}: {} ids ({} asked for) from {} bytes", options.out, tokenizer.vocab_size(), options.vocab_size, bytes);
+  say("tokenizer: {}: {} ids ({} asked for) from {} bytes", options.out, tokenizer.vocab_size(), options.vocab_size,
+      bytes);
   if (options.json)
     print_json({{"out", options.out},
                 {"vocab_size", tokenizer.vocab_size()},
@@ -117,7 +122,8 @@ int run(const Encode& options) {
   const Tokenizer tokenizer = open_tokenizer(options.tokenizer);
   const std::string content = read_input(options.file);
   std::string_view text = content;
-  EncodeOptions how{.special = special, .invalid = invalid, .where = options.file == "-" ? "standard input" : options.file};
+  EncodeOptions how{
+      .special = special, .invalid = invalid, .where = options.file == "-" ? "standard input" : options.file};
   if (text.starts_with("\xEF\xBB\xBF")) {
     say("{}: byte-order mark dropped", how.where);
     text.remove_prefix(3);

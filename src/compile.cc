@@ -41,11 +41,11 @@ class Compiler {
     out_.backward_nodes_before = static_cast<int64_t>(graph.nodes.size()) - out_.forward_nodes;
     for (size_t i = 0; i < specs.size(); ++i)
       LAMINA_CHECK(gradients[i] != ValueId::none, "parameter {} has no gradient", specs[i].name);
-    const int64_t optimizer_nodes = one_timeline ? update(graph, specs, forward.parameters, gradients)
-                                                 : accumulate(graph, specs, gradients);
+    const int64_t optimizer_nodes =
+        one_timeline ? update(graph, specs, forward.parameters, gradients) : accumulate(graph, specs, gradients);
     finish(std::move(graph));
-    out_.backward_nodes =
-        static_cast<int64_t>(out_.graphs.back().nodes.size()) - out_.forward_nodes - (one_timeline ? optimizer_nodes : 0);
+    out_.backward_nodes = static_cast<int64_t>(out_.graphs.back().nodes.size()) - out_.forward_nodes -
+                          (one_timeline ? optimizer_nodes : 0);
     if (!one_timeline) update_program(specs);
   }
 

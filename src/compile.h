@@ -1,4 +1,5 @@
-// The compiler: from a model and what is wanted of it to one static plan. compile.cc is the table of contents of Lamina.
+// The compiler: from a model and what is wanted of it to one static plan. compile.cc is the table of contents of
+// Lamina.
 #pragma once
 
 #include <vector>
@@ -13,9 +14,9 @@ namespace lamina {
 struct CompileOptions {
   int64_t batch = 1;  // capacity in rows of the training and evaluation programs
   int64_t seq = 1;    // and in tokens per row
-  // Training. With accumulate 1 there is one program, `step`, in which a gradient takes space only from birth to update.
-  // Above 1, or where the gradients are to be read, `micro_step` adds to persistent sums "grad.<parameter>" and `update`
-  // applies and clears them.
+  // Training. With accumulate 1 there is one program, `step`, in which a gradient takes space only from birth to
+  // update. Above 1, or where the gradients are to be read, `micro_step` adds to persistent sums "grad.<parameter>" and
+  // `update` applies and clears them.
   bool train = true;
   int64_t accumulate = 1;
   bool keep_gradients = false;
@@ -32,9 +33,9 @@ struct CompileOptions {
 
 struct Compiled {
   Plan plan;
-  std::vector<Graph> graphs;         // of the programs, as they were planned
-  std::vector<PassRecord> passes;    // node counts before and after each
-  int64_t forward_nodes = 0;         // of the training program
+  std::vector<Graph> graphs;       // of the programs, as they were planned
+  std::vector<PassRecord> passes;  // node counts before and after each
+  int64_t forward_nodes = 0;       // of the training program
   int64_t backward_nodes = 0;
   int64_t backward_nodes_before = 0;  // before the passes
   double compile_ms = 0.0;

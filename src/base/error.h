@@ -38,14 +38,13 @@ template <typename... Args>
   throw Error(code, fmt::format(format, std::forward<Args>(args)...));
 }
 
-[[noreturn]] void check_failed(const char* file, int line, const char* condition,
-                               const std::string& context);
+[[noreturn]] void check_failed(const char* file, int line, const char* condition, const std::string& context);
 
 }  // namespace lamina
 
 // Always on, except in kernels' inner loops. The context is only formatted on failure.
-#define LAMINA_CHECK(condition, ...)                                                       \
-  do {                                                                                     \
-    if (!(condition)) [[unlikely]]                                                         \
+#define LAMINA_CHECK(condition, ...)                                                      \
+  do {                                                                                    \
+    if (!(condition)) [[unlikely]]                                                        \
       ::lamina::check_failed(__FILE__, __LINE__, #condition, ::fmt::format(__VA_ARGS__)); \
   } while (false)

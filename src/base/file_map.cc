@@ -39,9 +39,7 @@ FileMap::~FileMap() {
 }
 
 FileMap::FileMap(FileMap&& other) noexcept
-    : path_(std::move(other.path_)),
-      data_(std::exchange(other.data_, nullptr)),
-      size_(std::exchange(other.size_, 0)) {}
+    : path_(std::move(other.path_)), data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
 
 FileMap& FileMap::operator=(FileMap&& other) noexcept {
   std::swap(path_, other.path_);

@@ -6,9 +6,7 @@
 
 namespace lamina {
 
-std::string Layout::text() const {
-  return kind == LayoutKind::row_major ? "row_major" : "panel" + std::to_string(nr);
-}
+std::string Layout::text() const { return kind == LayoutKind::row_major ? "row_major" : "panel" + std::to_string(nr); }
 
 int64_t storage_elements(const Shape& shape, const Layout& layout) {
   if (layout.kind == LayoutKind::row_major) return shape.elements();
@@ -16,8 +14,7 @@ int64_t storage_elements(const Shape& shape, const Layout& layout) {
   return shape[0] * ((shape[1] + layout.nr - 1) / layout.nr) * layout.nr;
 }
 
-void pack_panel(const float* src, int64_t stride_k, int64_t stride_n, float* dst, int64_t K, int64_t N,
-                int64_t nr) {
+void pack_panel(const float* src, int64_t stride_k, int64_t stride_n, float* dst, int64_t K, int64_t N, int64_t nr) {
   for (int64_t n0 = 0; n0 < N; n0 += nr) {
     const int64_t width = std::min(nr, N - n0);
     float* panel = dst + n0 * K;
@@ -28,8 +25,7 @@ void pack_panel(const float* src, int64_t stride_k, int64_t stride_n, float* dst
   }
 }
 
-void unpack_panel(const float* src, float* dst, int64_t stride_k, int64_t stride_n, int64_t K, int64_t N,
-                  int64_t nr) {
+void unpack_panel(const float* src, float* dst, int64_t stride_k, int64_t stride_n, int64_t K, int64_t N, int64_t nr) {
   for (int64_t n0 = 0; n0 < N; n0 += nr) {
     const int64_t width = std::min(nr, N - n0);
     const float* panel = src + n0 * K;

@@ -35,10 +35,8 @@ struct Layout {
 int64_t storage_elements(const Shape& shape, const Layout& layout);
 
 // src (K, N) with element (k, n) at src[k*stride_k + n*stride_n]  ->  dst, panels of nr columns, padding zero.
-void pack_panel(const float* src, int64_t stride_k, int64_t stride_n, float* dst, int64_t K, int64_t N,
-                int64_t nr);
+void pack_panel(const float* src, int64_t stride_k, int64_t stride_n, float* dst, int64_t K, int64_t N, int64_t nr);
 // The inverse; the padding is not read.
-void unpack_panel(const float* src, float* dst, int64_t stride_k, int64_t stride_n, int64_t K, int64_t N,
-                  int64_t nr);
+void unpack_panel(const float* src, float* dst, int64_t stride_k, int64_t stride_n, int64_t K, int64_t N, int64_t nr);
 
 }  // namespace lamina

@@ -24,7 +24,8 @@ std::optional<Op> parse_op(std::string_view name) {
 Attrs default_attrs(Op op) {
   switch (op) {
 #define OP(name, attrs) \
-  case Op::name: return attrs{};
+  case Op::name:        \
+    return attrs{};
 #include "base/ops.def"
 #undef OP
   }

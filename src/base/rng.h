@@ -13,9 +13,7 @@ constexpr uint64_t mix64(uint64_t z) {
   return z ^ (z >> 31);
 }
 
-constexpr uint64_t hash_combine(uint64_t key, uint64_t word) {
-  return mix64(key + 0x9E3779B97F4A7C15ull * (word + 1));
-}
+constexpr uint64_t hash_combine(uint64_t key, uint64_t word) { return mix64(key + 0x9E3779B97F4A7C15ull * (word + 1)); }
 
 // A 32-bit finalizer (Wellons' "lowbias32") that compilers turn into vector code.
 constexpr uint32_t mix32(uint32_t x) {

@@ -1,5 +1,5 @@
-// One persistent team of threads per process. Work is handed out task by task, so that a thread that loses its core to a
-// neighbour loses one task, not a share. Which thread runs a task never changes a result: a task owns its output.
+// One persistent team of threads per process. Work is handed out task by task, so that a thread that loses its core to
+// a neighbour loses one task, not a share. Which thread runs a task never changes a result: a task owns its output.
 #pragma once
 
 #include <atomic>

@@ -5,8 +5,8 @@
 //           input       written by the caller before a program runs
 //           computed    the output of one node
 //
-// A value may occupy the storage of another (`storage_of`): a view (reshape) or an op that works in place. The chain ends
-// at its root. A write through the chain makes all older values of that root unreadable; the verifier checks it.
+// A value may occupy the storage of another (`storage_of`): a view (reshape) or an op that works in place. The chain
+// ends at its root. A write through the chain makes all older values of that root unreadable; the verifier checks it.
 #pragma once
 
 #include <cstdint>
@@ -74,7 +74,7 @@ struct Graph {
   ValueId add1(Op op, std::string name, std::vector<ValueId> inputs, Attrs attrs = NoAttrs{},
                TensorClass tensor_class = TensorClass::activations);
 
-  ValueId root(ValueId id) const;                  // end of the storage_of chain
+  ValueId root(ValueId id) const;                   // end of the storage_of chain
   ValueId find(std::string_view value_name) const;  // none where there is no such value; linear
 };
 
@@ -87,9 +87,9 @@ struct Uses {
   const std::vector<int32_t>& readers_of(ValueId id) const { return readers[static_cast<size_t>(id)]; }
 };
 
-// Throws Error(invalid) that names the node or value, the rule, expected and got: unknown ids, wrong number of inputs, a
-// shape, dtype or layout that differs from the schema's, use before definition, double definition, double names, aliasing
-// that the schema does not allow, a read of storage that was overwritten.
+// Throws Error(invalid) that names the node or value, the rule, expected and got: unknown ids, wrong number of inputs,
+// a shape, dtype or layout that differs from the schema's, use before definition, double definition, double names,
+// aliasing that the schema does not allow, a read of storage that was overwritten.
 void verify(const Graph& graph);
 
 }  // namespace lamina

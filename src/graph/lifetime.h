@@ -15,7 +15,7 @@ struct Lifetime {
   ValueId root;
   int64_t bytes = 0;  // aligned to kAlignment
   int32_t first = 0;
-  int32_t last = 0;   // inclusive
+  int32_t last = 0;  // inclusive
 };
 
 constexpr int64_t kAlignment = 64;

@@ -13,7 +13,8 @@ namespace lamina {
 const OpSchema& schema(Op op) {
   switch (op) {
 #define OP(name, attrs) \
-  case Op::name: return schema_##name;
+  case Op::name:        \
+    return schema_##name;
 #include "base/ops.def"
 #undef OP
   }

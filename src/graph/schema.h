@@ -1,5 +1,6 @@
-// What an op means to the compiler: its shape rule, its gradient rule, which layouts it takes and which outputs may lie on
-// which inputs. One `const OpSchema schema_<op>` per row of ops.def, defined in graph/ops; a missing one fails to link.
+// What an op means to the compiler: its shape rule, its gradient rule, which layouts it takes and which outputs may lie
+// on which inputs. One `const OpSchema schema_<op>` per row of ops.def, defined in graph/ops; a missing one fails to
+// link.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +31,8 @@ struct InferCall {
   bool has(size_t i) const { return i < in.size() && in[i] != nullptr; }
 };
 
-// Emits backward nodes. `dout[i]` is the gradient of output i, none where nothing flows; sets `din[i]` for each input that
-// `needs[i]`. Contributions to one value are summed by the caller.
+// Emits backward nodes. `dout[i]` is the gradient of output i, none where nothing flows; sets `din[i]` for each input
+// that `needs[i]`. Contributions to one value are summed by the caller.
 struct GradientCall {
   Graph& graph;
   const Node& node;  // a copy: the graph's vector grows while rules run
@@ -47,8 +48,8 @@ struct OpSchema {
   int32_t min_inputs = 0;
   int32_t max_inputs = 0;  // -1: any number
   int32_t n_outputs = 1;
-  uint32_t optional = 0;   // bit i: input i may be none
-  uint32_t panel_in = 0;   // bit i: input i is a weight, in panel layout once layouts are set
+  uint32_t optional = 0;  // bit i: input i may be none
+  uint32_t panel_in = 0;  // bit i: input i is a weight, in panel layout once layouts are set
   uint32_t panel_out = 0;
   bool same_layout = false;  // elementwise over storage: every operand of the first output's shape shares its layout
   bool kernel = true;        // false: folded or a view before kernels are chosen

@@ -46,7 +46,8 @@ class Line {
   std::string_view word() {
     skip();
     size_t n = 0;
-    while (n < rest_.size() && (is_word(rest_[n]) || (rest_[n] == ':' && n + 1 < rest_.size() && is_word(rest_[n + 1]))))
+    while (n < rest_.size() &&
+           (is_word(rest_[n]) || (rest_[n] == ':' && n + 1 < rest_.size() && is_word(rest_[n + 1]))))
       ++n;
     if (n == 0) fail("a word");
     const std::string_view out = rest_.substr(0, n);
@@ -112,7 +113,8 @@ class Parser {
       text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
       if (!line.at_end()) statement(line);
     }
-    if (graph_.name.empty()) throw_error(ErrorCode::invalid, "bad graph text: expected a line \"graph NAME\", got none");
+    if (graph_.name.empty())
+      throw_error(ErrorCode::invalid, "bad graph text: expected a line \"graph NAME\", got none");
     verify(graph_);
     return std::move(graph_);
   }
@@ -253,8 +255,8 @@ std::string to_text(const Graph& graph) {
     }
     std::string attrs = attrs_text(node.attrs);
     if (!attrs.empty()) attrs = " " + attrs;
-    out += fmt::format("{} {} = {}({}){} -> {}\n", static_cast<int>(node.id), node.name, op_name(node.op), inputs, attrs,
-                       outputs);
+    out += fmt::format("{} {} = {}({}){} -> {}\n", static_cast<int>(node.id), node.name, op_name(node.op), inputs,
+                       attrs, outputs);
   }
   for (ValueId id : graph.outputs) out += fmt::format("output {}\n", graph[id].name);
   return out;

@@ -6,7 +6,8 @@
 //   7 ln_f = layernorm(x:3, ln_f.weight, ln_f.bias) {eps=1e-05} -> ln_f:7: f32[4x64x768] activations, …
 //   output loss:99
 //
-// Declared values that no node reads are left out. "-" is an absent input, "panel16" after the shape a layout, "on v" the value whose storage is used.
+// Declared values that no node reads are left out. "-" is an absent input, "panel16" after the shape a layout, "on v"
+// the value whose storage is used.
 #pragma once
 
 #include <string>

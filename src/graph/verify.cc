@@ -11,7 +11,9 @@ namespace {
 class Verifier {
  public:
   explicit Verifier(const Graph& graph)
-      : graph_(graph), defined_(graph.values.size(), false), seen_version_(graph.values.size(), 0),
+      : graph_(graph),
+        defined_(graph.values.size(), false),
+        seen_version_(graph.values.size(), 0),
         version_(graph.values.size(), 0) {}
 
   void run() {
@@ -134,7 +136,8 @@ class Verifier {
         const auto input = static_cast<size_t>(pair.input);
         const bool lies_there = input < node.inputs.size() && value.storage_of == node.inputs[input];
         if (lies_there && value.storage_of != ValueId::none) allowed = true;
-        if (pair.kind == InPlace::must && !lies_there) fail(node, fmt::format("output {} must lie on input {}", o, input));
+        if (pair.kind == InPlace::must && !lies_there)
+          fail(node, fmt::format("output {} must lie on input {}", o, input));
       }
       if (!allowed) fail(node, fmt::format("output {} may not lie on {}", o, graph_[value.storage_of].name));
       if (value.storage_of != ValueId::none && graph_[graph_.root(value.storage_of)].kind == ValueKind::input)

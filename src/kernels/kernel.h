@@ -3,7 +3,8 @@
 //
 // Contract of every kernel:
 //  * tasks(args) and scratch(args) look at shapes, layouts and attributes only, never at data;
-//  * the output of a task depends on nothing but the inputs: any thread may run any task, in any order, and the bits are
+//  * the output of a task depends on nothing but the inputs: any thread may run any task, in any order, and the bits
+//  are
 //    the same. A reduction that spans tasks does not exist: it is made by a second op over fixed blocks;
 //  * an output may lie exactly on the input that `in_place` names, otherwise outputs overlap nothing;
 //  * preconditions (shapes, layouts, finite sizes) were proved when the plan was bound: there are no checks inside;
@@ -51,8 +52,8 @@ struct KernelTable {
   std::span<const Kernel* const> kernels;
 };
 
-const KernelTable& kernel_table(Isa isa);            // the table of one rung
-const Kernel* find_kernel(const KernelTable& table, Op op);       // null where the rung has none
-const Kernel* find_kernel_by_id(std::string_view id);             // over all rungs; null where unknown
+const KernelTable& kernel_table(Isa isa);                    // the table of one rung
+const Kernel* find_kernel(const KernelTable& table, Op op);  // null where the rung has none
+const Kernel* find_kernel_by_id(std::string_view id);        // over all rungs; null where unknown
 
 }  // namespace lamina

@@ -12,12 +12,10 @@
 namespace lamina {
 namespace {
 
-constexpr int64_t kIterations = 50000;       // some 0.1 to 0.3 ms
+constexpr int64_t kIterations = 50000;        // some 0.1 to 0.3 ms
 constexpr int64_t kPiece = int64_t{1} << 18;  // floats that a thread reads at a time
 
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 struct FmaJob {
   const PeakLoops* loops;
@@ -27,8 +25,7 @@ struct FmaJob {
 
 void fma_task(void* context, int64_t task, int) noexcept {
   FmaJob& job = *static_cast<FmaJob*>(context);
-  for (int64_t i = 0; i < job.rounds; ++i)
-    job.sinks[static_cast<size_t>(task)] += job.loops->multiply_add(kIterations);
+  for (int64_t i = 0; i < job.rounds; ++i) job.sinks[static_cast<size_t>(task)] += job.loops->multiply_add(kIterations);
 }
 
 // Seconds of one window in which each thread of the team does job.rounds rounds.

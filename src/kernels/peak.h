@@ -8,8 +8,8 @@
 
 namespace lamina {
 
-// Gflop/s of fp32 multiply-adds of one rung (portable: products and sums), all threads of the team together, nothing but
-// registers. Short windows for about `seconds`; the best one counts, so that neighbours on the machine do not.
+// Gflop/s of fp32 multiply-adds of one rung (portable: products and sums), all threads of the team together, nothing
+// but registers. Short windows for about `seconds`; the best one counts, so that neighbours on the machine do not.
 double fma_peak_gflops(Isa isa, ThreadTeam& team, double seconds);
 
 // The same, the rate sustained over the whole of `seconds`.

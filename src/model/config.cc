@@ -14,10 +14,8 @@ struct Preset {
   int64_t n_layer, n_head, n_embd;
 };
 
-constexpr std::array<Preset, 4> kPresets{{{"gpt2", 12, 12, 768},
-                                          {"gpt2-medium", 24, 16, 1024},
-                                          {"gpt2-large", 36, 20, 1280},
-                                          {"gpt2-xl", 48, 25, 1600}}};
+constexpr std::array<Preset, 4> kPresets{
+    {{"gpt2", 12, 12, 768}, {"gpt2-medium", 24, 16, 1024}, {"gpt2-large", 36, 20, 1280}, {"gpt2-xl", 48, 25, 1600}}};
 
 // An upper bound that keeps every product of two sizes far inside 64 bits.
 constexpr int64_t kMaxSize = int64_t{1} << 24;
@@ -77,7 +75,8 @@ void validate(const ModelConfig& config) {
   if (!(config.initializer_range >= 0.0) || !std::isfinite(config.initializer_range))
     throw_error(ErrorCode::invalid, "bad model config: initializer_range, expected a number from 0 on, got {}",
                 config.initializer_range);
-  for (const auto& [field, id] : {std::pair{"bos_token_id", config.bos_token_id}, {"eos_token_id", config.eos_token_id}})
+  for (const auto& [field, id] :
+       {std::pair{"bos_token_id", config.bos_token_id}, {"eos_token_id", config.eos_token_id}})
     if (id && (*id < 0 || *id >= config.vocab_size))
       throw_error(ErrorCode::invalid, "bad model config: {}, expected an id below vocab_size {}, got {}", field,
                   config.vocab_size, *id);

@@ -40,8 +40,8 @@ struct ModelConfig {
   static std::optional<ModelConfig> preset(std::string_view name);
 };
 
-// Throws Error(invalid) that names the field, the expected and the actual value: non-positive sizes, n_embd not divisible
-// by n_head, an unknown activation, probabilities outside [0, 1], an epsilon that is not positive and finite.
+// Throws Error(invalid) that names the field, the expected and the actual value: non-positive sizes, n_embd not
+// divisible by n_head, an unknown activation, probabilities outside [0, 1], an epsilon that is not positive and finite.
 void validate(const ModelConfig& config);
 
 }  // namespace lamina

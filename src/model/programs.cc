@@ -97,8 +97,8 @@ class ForwardBuilder {
                                .dropout = options_.training ? config_.attn_pdrop : 0.0,
                                .site = next_site_++,
                                .stride = config_.n_positions};
-    const ValueId plain = graph().add(Op::attention, attention, {q, k, v, key_begin_, rng_, sample_}, attrs,
-                                      TensorClass::activations)[0];
+    const ValueId plain =
+        graph().add(Op::attention, attention, {q, k, v, key_begin_, rng_, sample_}, attrs, TensorClass::activations)[0];
     const ValueId o = graph().add1(Op::branch, attention + ".use_past", {with_past(layer, q, k, v, attrs), plain},
                                    BranchAttrs{options_.cached});
     const ValueId projected = linear(attention + ".proj", o);

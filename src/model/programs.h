@@ -25,9 +25,9 @@ namespace lamina {
 struct ForwardOptions {
   int64_t batch = 1;
   int64_t seq = 1;
-  bool training = false;     // dropout acts
-  bool with_loss = true;     // targets in, loss out
-  bool cached = false;       // keys and values of `capacity` positions are kept; logits of one position per row
+  bool training = false;  // dropout acts
+  bool with_loss = true;  // targets in, loss out
+  bool cached = false;    // keys and values of `capacity` positions are kept; logits of one position per row
   int64_t capacity = 0;
   std::string input_prefix = {};  // "" or "decode."
 };
@@ -37,7 +37,7 @@ struct ForwardGraph {
   std::vector<ValueId> parameters;  // one per ParameterSpec, in its order
   ValueId loss = ValueId::none;     // (1), named "loss"
   ValueId loss_scale = ValueId::none;
-  ValueId logits = ValueId::none;   // (B, T, V), or (B, V) when cached; named "logits"
+  ValueId logits = ValueId::none;  // (B, T, V), or (B, V) when cached; named "logits"
 };
 
 ForwardGraph build_forward(std::string name, const ModelConfig& config, const ForwardOptions& options);
@@ -51,8 +51,9 @@ struct UpdateOptions {
   double clip_layer = 0.0;  // norm of each layer, before the global one; 0: off
 };
 
-// Appends norms, clipping and AdamW. `gradients` in the order of `specs`. With both clips on, the global norm is that of
-// the gradients after the clip per layer, so that neither undoes the other. Outputs "grad_norm" (1), before any clipping.
+// Appends norms, clipping and AdamW. `gradients` in the order of `specs`. With both clips on, the global norm is that
+// of the gradients after the clip per layer, so that neither undoes the other. Outputs "grad_norm" (1), before any
+// clipping.
 void append_update(Graph& graph, const std::vector<ParameterSpec>& specs, const std::vector<ValueId>& parameters,
                    const std::vector<ValueId>& gradients, const UpdateOptions& options);
 

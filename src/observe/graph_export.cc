@@ -97,13 +97,14 @@ Json graph_json(const Graph& graph) {
   for (size_t i = 0; i < graph.values.size(); ++i) {
     const Value& value = graph.values[i];
     if (!used[i]) continue;
-    values.push_back({{"name", value.name},
-                      {"dtype", dtype_name(value.type.dtype)},
-                      {"shape", shape_json(value.type.shape)},
-                      {"layout", value.type.layout.text()},
-                      {"kind", kind_name(value.kind)},
-                      {"class", tensor_class_name(value.tensor_class)},
-                      {"storage_of", value.storage_of == ValueId::none ? Json(nullptr) : Json(graph[value.storage_of].name)}});
+    values.push_back(
+        {{"name", value.name},
+         {"dtype", dtype_name(value.type.dtype)},
+         {"shape", shape_json(value.type.shape)},
+         {"layout", value.type.layout.text()},
+         {"kind", kind_name(value.kind)},
+         {"class", tensor_class_name(value.tensor_class)},
+         {"storage_of", value.storage_of == ValueId::none ? Json(nullptr) : Json(graph[value.storage_of].name)}});
   }
   for (const Node& node : graph.nodes)
     nodes.push_back({{"id", static_cast<int32_t>(node.id)},

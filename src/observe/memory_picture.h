@@ -1,5 +1,5 @@
-// What the memory of a plan is spent on at its fullest moment: the step of a program at which the arena holds most. Made
-// from the plan alone, before anything runs. It draws nothing about time: for that, a run has to be traced.
+// What the memory of a plan is spent on at its fullest moment: the step of a program at which the arena holds most.
+// Made from the plan alone, before anything runs. It draws nothing about time: for that, a run has to be traced.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,8 @@ struct MemoryTensor {
 };
 
 struct MemoryPicture {
-  std::string program;  // whose arena is the largest
-  std::string step;     // the step that owns the peak; empty where nothing is transient
+  std::string program;               // whose arena is the largest
+  std::string step;                  // the step that owns the peak; empty where nothing is transient
   std::vector<MemoryClass> classes;  // all regions and the scratch of all threads, at that step
   std::vector<MemoryTensor> live;    // transient tensors at that step, largest first
   int64_t live_bytes = 0;            // their sum

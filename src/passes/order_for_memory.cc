@@ -1,5 +1,5 @@
-// Reorders nodes so that less is alive at once: list scheduling that looks a few nodes ahead and takes the ready one that
-// adds the fewest bytes. The result is kept only if its peak is lower, so the pass never makes a program larger.
+// Reorders nodes so that less is alive at once: list scheduling that looks a few nodes ahead and takes the ready one
+// that adds the fewest bytes. The result is kept only if its peak is lower, so the pass never makes a program larger.
 //
 // Data structure: the dependence graph (data, and for storage written in place: readers of the old contents before the
 // writer). Limit: a window of kWindow nodes; it does not search.

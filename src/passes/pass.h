@@ -1,5 +1,5 @@
-// Passes rewrite a graph. Each is one function in one file and one row in pipeline.cc. A pass says whether it changed the
-// graph; the pipeline verifies the result and, when asked, checks the claim against a hash of the text.
+// Passes rewrite a graph. Each is one function in one file and one row in pipeline.cc. A pass says whether it changed
+// the graph; the pipeline verifies the result and, when asked, checks the claim against a hash of the text.
 #pragma once
 
 #include <functional>

@@ -49,7 +49,8 @@ void run_passes(Graph& graph, std::span<const Pass> passes, const PassContext& c
     record.nodes_after = graph.nodes.size();
     verify(graph);
     if (options.check_claims)
-      LAMINA_CHECK(changed == (to_text(graph) != before), "pass {} on {}: changed = {}", pass.name, graph.name, changed);
+      LAMINA_CHECK(changed == (to_text(graph) != before), "pass {} on {}: changed = {}", pass.name, graph.name,
+                   changed);
     records.push_back(std::move(record));
     if (options.observe) options.observe(graph, pass.name);
   }

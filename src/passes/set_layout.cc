@@ -1,5 +1,6 @@
-// Gives weights their panel layout: every value in a weight slot of an op, and whatever is elementwise with it (gradients,
-// moments), is a panel of the width of the kernels that will run. Matrices only; everything else stays row-major.
+// Gives weights their panel layout: every value in a weight slot of an op, and whatever is elementwise with it
+// (gradients, moments), is a panel of the width of the kernels that will run. Matrices only; everything else stays
+// row-major.
 #include "base/error.h"
 #include "graph/schema.h"
 #include "passes/pass.h"

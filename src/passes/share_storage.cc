@@ -8,7 +8,8 @@ namespace {
 
 class Sharer {
  public:
-  explicit Sharer(Graph& graph) : graph_(graph), last_read_(graph.values.size(), -1), kept_(graph.values.size(), false) {
+  explicit Sharer(Graph& graph)
+      : graph_(graph), last_read_(graph.values.size(), -1), kept_(graph.values.size(), false) {
     for (size_t n = 0; n < graph.nodes.size(); ++n)
       for (ValueId id : graph.nodes[n].inputs)
         if (id != ValueId::none) last_read_[root(id)] = static_cast<int64_t>(n);
@@ -34,7 +35,8 @@ class Sharer {
     const ValueId input = node.inputs[slot], output = node.outputs[static_cast<size_t>(pair.output)];
     Value& value = graph_[output];
     const size_t place = root(input);
-    if (value.storage_of != ValueId::none || kept_[root(output)] || kept_[place] || last_read_[place] != n) return false;
+    if (value.storage_of != ValueId::none || kept_[root(output)] || kept_[place] || last_read_[place] != n)
+      return false;
     if (graph_.values[place].kind != ValueKind::computed) return false;
     if (graph_[input].type.dtype != value.type.dtype || bytes(graph_[input]) != bytes(value)) return false;
     // The op may read the storage through another operand whose elements lie elsewhere than its own output's.

@@ -6,16 +6,16 @@
 //          +-----------------> time
 //
 // Greedy: in a given order, each interval takes the lowest gap that fits among those placed already and alive with it.
-// Orders differ in what they are good at, so several are tried and the lowest result wins; training steps are stack-like
-// and one of them usually meets the bound. A training step has two stacks: what is born after the peak and lives long
-// (gradients, up to their update) grows from the top, while activations are freed from there:
+// Orders differ in what they are good at, so several are tried and the lowest result wins; training steps are
+// stack-like and one of them usually meets the bound. A training step has two stacks: what is born after the peak and
+// lives long (gradients, up to their update) grows from the top, while activations are freed from there:
 //
 //   ceiling | a3 | g3 g3 g3
 //           | a2 a2 | g2 g2
 //           | a1 a1 a1 | g1
 //
-// Where nothing meets the bound, what stuck out is placed first in a few more rounds. It does not search: that is for an
-// exact solver.
+// Where nothing meets the bound, what stuck out is placed first in a few more rounds. It does not search: that is for
+// an exact solver.
 #include <algorithm>
 #include <array>
 #include <numeric>
@@ -67,8 +67,8 @@ Placement place_in_order(std::span<const Interval> intervals, const std::vector<
   placed.reserve(intervals.size());
   for (size_t i : order) {
     const Interval& interval = intervals[i];
-    int64_t end = 0;        // of what lies below
-    int64_t highest = -1;   // gap so far
+    int64_t end = 0;       // of what lies below
+    int64_t highest = -1;  // gap so far
     for (size_t other : placed) {
       const Interval& there = intervals[other];
       if (there.last < interval.first || interval.last < there.first) continue;
@@ -107,11 +107,19 @@ std::array<std::vector<size_t>, 5> orders_of(std::span<const Interval> intervals
     return order;
   };
   return {
-      by([&](size_t i) { return std::pair{intervals[i].first, -length(i)}; }),
-      by([&](size_t i) { return std::pair{-length(i), -intervals[i].bytes}; }),
-      by([&](size_t i) { return std::pair{-intervals[i].bytes, -length(i)}; }),
+      by([&](size_t i) {
+        return std::pair{intervals[i].first, -length(i)};
+      }),
+      by([&](size_t i) {
+        return std::pair{-length(i), -intervals[i].bytes};
+      }),
+      by([&](size_t i) {
+        return std::pair{-intervals[i].bytes, -length(i)};
+      }),
       by([&](size_t i) { return -intervals[i].bytes * (length(i) + 1); }),
-      by([&](size_t i) { return std::pair{-intervals[i].last, intervals[i].first}; }),
+      by([&](size_t i) {
+        return std::pair{-intervals[i].last, intervals[i].first};
+      }),
   };
 }
 

@@ -18,10 +18,8 @@ class Digest {
   Digest& operator=(const Digest&) = delete;
 
   template <typename T>
-    requires std::is_arithmetic_v<T> || std::is_enum_v<T>
-  void add(const T& value) {
-    XXH3_128bits_update(state_, &value, sizeof(value));
-  }
+  requires std::is_arithmetic_v<T> || std::is_enum_v<T>
+  void add(const T& value) { XXH3_128bits_update(state_, &value, sizeof(value)); }
   void add(std::string_view text) {
     add(text.size());
     XXH3_128bits_update(state_, text.data(), text.size());

@@ -42,7 +42,7 @@ struct PlanStep {
   Op op{};
   std::string kernel;  // id
   Attrs attrs;
-  std::vector<int32_t> in;   // indices into Plan::tensors; −1: an absent optional input
+  std::vector<int32_t> in;  // indices into Plan::tensors; −1: an absent optional input
   std::vector<int32_t> out;
   int64_t tasks = 0;
 };
@@ -70,8 +70,8 @@ struct Plan {
   int32_t find_tensor(std::string_view name) const;
 };
 
-// Independent check, by comparing all pairs of tensors of each program: bounds, alignment, and that two tensors that are
-// alive at once and do not share storage on purpose do not overlap. Throws Error(invalid) naming both.
+// Independent check, by comparing all pairs of tensors of each program: bounds, alignment, and that two tensors that
+// are alive at once and do not share storage on purpose do not overlap. Throws Error(invalid) naming both.
 void validate(const Plan& plan);
 
 std::string plan_digest(const Plan& plan);

@@ -87,7 +87,8 @@ class Planner {
     }
     for (ValueId id : graph.outputs) {
       const ValueId root = graph.root(id);
-      if (graph[root].kind == ValueKind::computed) tensor_of_[static_cast<size_t>(root)] = shared(graph[root], Region::io);
+      if (graph[root].kind == ValueKind::computed)
+        tensor_of_[static_cast<size_t>(root)] = shared(graph[root], Region::io);
     }
   }
 

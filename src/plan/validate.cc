@@ -1,4 +1,5 @@
-// The validator shares nothing with the planner but the plan: it derives lifetimes from the steps and compares all pairs.
+// The validator shares nothing with the planner but the plan: it derives lifetimes from the steps and compares all
+// pairs.
 #include <algorithm>
 #include <map>
 
@@ -51,8 +52,10 @@ std::vector<Span> transient_spans(const Plan& plan, const PlanProgram& program) 
         const PlanTensor& tensor = plan.tensors[static_cast<size_t>(index)];
         if (tensor.region != Region::transient) continue;
         const auto [found, fresh] = spans.emplace(tensor.storage, Span{&tensor, at, at});
-        if (fresh && list == &program.steps[s].in) fail(program, fmt::format("{} is read before it is made", tensor.name));
-        if (found->second.tensor->offset != tensor.offset) fail(program, fmt::format("{} lies in two places", tensor.name));
+        if (fresh && list == &program.steps[s].in)
+          fail(program, fmt::format("{} is read before it is made", tensor.name));
+        if (found->second.tensor->offset != tensor.offset)
+          fail(program, fmt::format("{} lies in two places", tensor.name));
         found->second.last = at;
       }
   }

@@ -80,7 +80,8 @@ class Run {
     Tensor& tensor = found->second;
     const size_t size = is_float(value.type.dtype) ? tensor.values.size() : tensor.ints.size();
     if (size != static_cast<size_t>(value.type.shape.elements()))
-      throw_error(ErrorCode::invalid, "tensor {} of {} elements, expected {}", value.name, size, value.type.shape.text());
+      throw_error(ErrorCode::invalid, "tensor {} of {} elements, expected {}", value.name, size,
+                  value.type.shape.text());
     tensor.shape = value.type.shape;
     where_[i] = &tensor;
   }

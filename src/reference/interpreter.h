@@ -1,5 +1,6 @@
 // The slow truth of whole programs: walks a graph node by node with kernels/ref, one buffer per tensor, row-major, no
-// planner, no threads. Works on a graph at any stage of the compiler, since layouts and shared storage change no meaning.
+// planner, no threads. Works on a graph at any stage of the compiler, since layouts and shared storage change no
+// meaning.
 #pragma once
 
 #include <complex>

@@ -30,8 +30,8 @@ void check_memory(const Plan& plan, int threads, int64_t limit) {
   if (limit > 0 && needed > limit)
     throw_error(ErrorCode::memory, "not enough memory for the plan: needs {} bytes, the limit is {}", needed, limit);
   if (available >= 0 && needed > available)
-    throw_error(ErrorCode::memory, "not enough memory for the plan: needs {} bytes, the machine has {} available", needed,
-                available);
+    throw_error(ErrorCode::memory, "not enough memory for the plan: needs {} bytes, the machine has {} available",
+                needed, available);
 }
 
 }  // namespace
@@ -93,7 +93,8 @@ void Session::bind() {
       const Kernel*& kernel = kernels[step.kernel];
       if (kernel == nullptr) kernel = find_kernel_by_id(step.kernel);
       if (kernel == nullptr || kernel->op != step.op || !cpu_has(plan_.isa))
-        throw_error(ErrorCode::invalid, "plan does not fit this machine: step {} needs kernel {}", step.name, step.kernel);
+        throw_error(ErrorCode::invalid, "plan does not fit this machine: step {} needs kernel {}", step.name,
+                    step.kernel);
       Args args;
       args.in = bind_list(step.in);
       args.out = bind_list(step.out);
@@ -123,7 +124,9 @@ ProgramId Session::program(std::string_view name) const {
 
 bool Session::has_tensor(std::string_view name) const { return plan_.find_tensor(name) >= 0; }
 
-const PlanTensor& Session::tensor(std::string_view name) const { return plan_.tensors[static_cast<size_t>(index(name))]; }
+const PlanTensor& Session::tensor(std::string_view name) const {
+  return plan_.tensors[static_cast<size_t>(index(name))];
+}
 
 template <typename T>
 std::span<T> Session::view(std::string_view name, Dtype dtype) {
@@ -147,7 +150,8 @@ void Session::write(std::string_view name, const MatrixView& from) {
     return;
   }
   for (int64_t i = 0; i < rows; ++i)
-    for (int64_t j = 0; j < columns; ++j) data[i * columns + j] = from.data[i * from.stride_row + j * from.stride_column];
+    for (int64_t j = 0; j < columns; ++j)
+      data[i * columns + j] = from.data[i * from.stride_row + j * from.stride_column];
 }
 
 void Session::read(std::string_view name, float* to, int64_t stride_row, int64_t stride_column) const {

@@ -1,5 +1,5 @@
-// A session binds a plan to memory and kernels once, and then runs programs: a step allocates nothing, looks nothing up by
-// name and branches on no configuration. Reads the plan only; it knows no graph and no model.
+// A session binds a plan to memory and kernels once, and then runs programs: a step allocates nothing, looks nothing up
+// by name and branches on no configuration. Reads the plan only; it knows no graph and no model.
 #pragma once
 
 #include <cstddef>
@@ -84,7 +84,7 @@ class Session {
   std::array<Memory, kRegions> regions_;
   Memory scratch_;
   int64_t scratch_stride_ = 0;
-  std::vector<TensorArg> operands_;             // of all launches, one block
+  std::vector<TensorArg> operands_;            // of all launches, one block
   std::vector<std::vector<Launch>> programs_;  // in the plan's order
 };
 

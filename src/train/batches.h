@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "train/step.h"
@@ -20,26 +21,31 @@
 
 namespace lamina {
 
+struct BatchOptions {
+  int64_t seq = 1;
+  int64_t rows = 1;                   // of one step
+  std::optional<uint64_t> seed = {};  // none: the windows come in order
+  bool whole_window = true;           // fewer ids than one window and its last target are an error, else fewer than 2
+  std::string what = "data";          // names the data in that error
+};
+
 class Batches {
  public:
-  // Without a seed the windows come in order. Throws Error(invalid) with both numbers for fewer than seq + 1 ids; `what`
-  // names the data in that message.
-  Batches(TokenStream ids, int64_t seq, int64_t rows_per_step, std::optional<uint64_t> seed, const char* what);
+  // Throws Error(invalid) with both numbers for too few ids.
+  Batches(TokenStream ids, const BatchOptions& options);
 
   int64_t windows() const { return windows_; }
   int64_t targets() const { return ids_.size() - 1; }  // of an epoch
-  int64_t steps_per_epoch() const { return (windows_ + rows_per_step_ - 1) / rows_per_step_; }
+  int64_t steps_per_epoch() const { return (windows_ + options_.rows - 1) / options_.rows; }
 
   // Steps count from 1. Valid until the next call. Allocates nothing.
   std::span<const Row> rows(int64_t step);
 
  private:
   TokenStream ids_;
-  int64_t seq_;
-  int64_t rows_per_step_;
-  std::optional<uint64_t> seed_;
+  BatchOptions options_;
   int64_t windows_;
-  std::vector<int32_t> buffer_;  // (rows_per_step, seq + 1)
+  std::vector<int32_t> buffer_;  // (rows, seq + 1)
   std::vector<Row> rows_;
 };
 

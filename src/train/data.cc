@@ -36,7 +36,8 @@ class Reader {
     data_.valid = stream(valid_files);
     split(all);
     if (special_ > 0)
-      say_(fmt::format("{} special-token text{} in the data, taken as ordinary text", special_, special_ == 1 ? "" : "s"));
+      say_(fmt::format("{} special-token text{} in the data, taken as ordinary text", special_,
+                       special_ == 1 ? "" : "s"));
     return std::move(data_);
   }
 
@@ -104,7 +105,8 @@ class Reader {
     const auto count = static_cast<int64_t>(fraction * static_cast<double>(all.size()));
     if (fraction == 0.0) return;
     if (options_.valid_fraction && count == 0)
-      throw_error(ErrorCode::invalid, "no validation data: --valid-fraction {} of {} ids is none", fraction, all.size());
+      throw_error(ErrorCode::invalid, "no validation data: --valid-fraction {} of {} ids is none", fraction,
+                  all.size());
     if (!options_.valid_fraction && count < options_.seq + 1) {
       say_(fmt::format("no validation: {} of {} ids would be its part, a window needs {}", count, all.size(),
                        options_.seq + 1));
@@ -126,8 +128,8 @@ bool are_token_files(const std::vector<std::string>& files, const std::string& t
   int64_t tokens = 0;
   for (const std::string& file : files) tokens += !token_type.empty() || file.ends_with(".bin") ? 1 : 0;
   if (tokens != 0 && tokens != std::ssize(files))
-    throw_error(ErrorCode::invalid, "text and token files in one run: expected one kind, got {} .bin files of {}", tokens,
-                files.size());
+    throw_error(ErrorCode::invalid, "text and token files in one run: expected one kind, got {} .bin files of {}",
+                tokens, files.size());
   return tokens != 0;
 }
 

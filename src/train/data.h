@@ -1,5 +1,5 @@
-// What `--data` names, as ids: text through a tokenizer (given, found or trained here), or token files as they are. Every
-// id is within the vocabulary when this returns.
+// What `--data` names, as ids: text through a tokenizer (given, found or trained here), or token files as they are.
+// Every id is within the vocabulary when this returns.
 #pragma once
 
 #include <deque>
@@ -16,14 +16,14 @@ namespace lamina {
 
 struct DataOptions {
   std::vector<std::string> paths = {};
-  std::string valid = {};                 // a path; or
+  std::string valid = {};                     // a path; or
   std::optional<double> valid_fraction = {};  // none: 0.05 of text, nothing of token files
   std::string token_type = {};                // "": by the header, else u16
   bool replace_invalid_utf8 = false;
-  std::vector<std::string> tokenizers = {};   // folders, the first is taken
-  int64_t trained_vocab = 0;              // ids of a tokenizer trained here; 0: one has to be found
-  int64_t seq = 1;                        // validation needs a window: where the fraction is not asked for and has none,
-                                          // all of it is training data
+  std::vector<std::string> tokenizers = {};  // folders, the first is taken
+  int64_t trained_vocab = 0;                 // ids of a tokenizer trained here; 0: one has to be found
+  int64_t seq = 1;  // validation needs a window: where the fraction is not asked for and has none,
+                    // all of it is training data
 };
 
 struct Data {

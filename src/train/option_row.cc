@@ -12,8 +12,11 @@ namespace {
 std::string allowed_text(const Allowed& allowed, const char* kind) {
   const bool from = allowed.least > -kNoLimit, to = allowed.most < kNoLimit;
   std::string out = kind;
-  if (from && to) return fmt::format("{} from {} to {}{}", out, allowed.least, allowed.below ? "below " : "", allowed.most);
-  if (from) return allowed.above ? fmt::format("{} above {}", out, allowed.least) : fmt::format("{} from {} on", out, allowed.least);
+  if (from && to)
+    return fmt::format("{} from {} to {}{}", out, allowed.least, allowed.below ? "below " : "", allowed.most);
+  if (from)
+    return allowed.above ? fmt::format("{} above {}", out, allowed.least)
+                         : fmt::format("{} from {} on", out, allowed.least);
   if (to) return fmt::format("{} up to {}", out, allowed.most);
   return out;
 }
@@ -40,8 +43,8 @@ void bad_value(std::string_view name, std::string_view expected, std::string_vie
 
 int64_t parse_bytes(std::string_view name, std::string_view text) {
   constexpr std::pair<std::string_view, double> kUnits[] = {
-      {"", 1.0},           {"B", 1.0},          {"KB", 1e3},           {"MB", 1e6},           {"GB", 1e9},
-      {"TB", 1e12},        {"KiB", 1024.0},     {"MiB", 1048576.0},    {"GiB", 1073741824.0}, {"TiB", 1099511627776.0}};
+      {"", 1.0},    {"B", 1.0},      {"KB", 1e3},        {"MB", 1e6},           {"GB", 1e9},
+      {"TB", 1e12}, {"KiB", 1024.0}, {"MiB", 1048576.0}, {"GiB", 1073741824.0}, {"TiB", 1099511627776.0}};
   double number = 0.0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
   std::string_view unit(end, static_cast<size_t>(text.data() + text.size() - end));

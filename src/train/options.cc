@@ -47,8 +47,8 @@ void validate(const TrainOptions& options) {
     throw_error(ErrorCode::usage, "contradiction: --vocab-size {} and --tokenizer {}, expected one of them",
                 *options.vocab_size, options.tokenizer);
   if (!options.valid.empty() && options.valid_fraction)
-    throw_error(ErrorCode::usage, "contradiction: --valid {} and --valid-fraction {}, expected one of them", options.valid,
-                *options.valid_fraction);
+    throw_error(ErrorCode::usage, "contradiction: --valid {} and --valid-fraction {}, expected one of them",
+                options.valid, *options.valid_fraction);
 }
 
 int64_t resolve_seq(const ShapeOptions& options, const ModelConfig& config) {

@@ -27,7 +27,7 @@ struct ShapeOptions {
   double weight_decay = 0.0;
   double clip = 0.0;
   double clip_layer = 0.0;
-  std::optional<double> dropout;  // none: what the config says
+  std::optional<double> dropout;   // none: what the config says
   std::optional<int64_t> threads;  // none: every processor this process may use
   std::string memory_limit;        // empty: what the machine has
   std::vector<std::string> passes;
@@ -91,10 +91,12 @@ void for_each_option(O& o, F&& f) {
     o.tokenizer);
   f(OptionRow{"vocab-size", "N", "ids of a tokenizer trained here (default: the model's vocab_size)", kFromOne},
     o.vocab_size);
-  f(OptionRow{"token-type", "TYPE", "u16, u32 or i32: ids of a .bin file without a header (default: u16)"}, o.token_type);
+  f(OptionRow{"token-type", "TYPE", "u16, u32 or i32: ids of a .bin file without a header (default: u16)"},
+    o.token_type);
   f(OptionRow{"invalid-utf8", "MODE", "error or replace: text that is not UTF-8"}, o.invalid_utf8);
   f(OptionRow{"valid", "PATH", "data for validation"}, o.valid);
-  f(OptionRow{"valid-fraction", "F",
+  f(OptionRow{"valid-fraction",
+              "F",
               "part of the data, its end, for validation (default: 0.05 of text, nothing of a .bin file)",
               {0.0, 1.0, false, true}},
     o.valid_fraction);

@@ -1,6 +1,6 @@
 // A random order of n things as a function: no table, so that memory does not grow with the data. A Feistel network
-// permutes the numbers of some even number of bits; those that are not below n are sent through it again, which leaves a
-// permutation of those that are. Deterministic, not cryptographic.
+// permutes the numbers of some even number of bits; those that are not below n are sent through it again, which leaves
+// a permutation of those that are. Deterministic, not cryptographic.
 #pragma once
 
 #include <cstdint>

@@ -29,7 +29,8 @@ bool is_indifferent(const std::string& key) {
 }
 
 std::string run_id(const Json& description) {
-  Json part = {{"config", description["config"]}, {"data", description["data"]}, {"plan", description["plan"]["digest"]}};
+  Json part = {
+      {"config", description["config"]}, {"data", description["data"]}, {"plan", description["plan"]["digest"]}};
   for (const auto& [key, value] : description["options"].items())
     if (!is_indifferent(key)) part["options"][key] = value;
   const std::string text = part.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -53,7 +54,8 @@ void require_new_folder(const std::string& path) {
   const bool empty = fs::is_empty(path, error);
   if (error) throw_error(ErrorCode::io, "cannot read folder: --out {}: {}", path, error.message());
   if (!empty)
-    throw Error(ErrorCode::invalid, fmt::format("run folder is not empty: --out {}, expected a new or empty folder", path),
+    throw Error(ErrorCode::invalid,
+                fmt::format("run folder is not empty: --out {}, expected a new or empty folder", path),
                 "name another folder, or remove this one");
 }
 

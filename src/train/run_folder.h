@@ -1,4 +1,5 @@
-// The folder of a run: what was set (lamina.json), a line per step (metrics.jsonl), and the model as a HuggingFace folder.
+// The folder of a run: what was set (lamina.json), a line per step (metrics.jsonl), and the model as a HuggingFace
+// folder.
 #pragma once
 
 #include <cstdio>

@@ -75,8 +75,8 @@ std::string signature(int threads) {
   const CompileOptions options = request();
   Session session(compile(config, options).plan, threads);
   fill_parameters(session, specs);
-  TrainStep train(session, {.seed = 7, .accumulate = kAccumulate, .beta1 = options.update.beta1,
-                            .beta2 = options.update.beta2});
+  TrainStep train(session,
+                  {.seed = 7, .accumulate = kAccumulate, .beta1 = options.update.beta1, .beta2 = options.update.beta2});
   constexpr int64_t kRows = kBatch * kAccumulate;
   std::vector<int32_t> ids(static_cast<size_t>(kRows * (kSeq + 1)));
   std::vector<Row> rows(static_cast<size_t>(kRows));

@@ -60,8 +60,8 @@ BatchInputs::BatchInputs(Session& session) {
 void BatchInputs::check_ids(std::span<const int32_t> ids, int64_t row, const char* what, bool may_be_ignored) const {
   for (size_t i = 0; i < ids.size(); ++i)
     if (ids[i] >= vocab_ || (ids[i] < 0 && !may_be_ignored))
-      throw_error(ErrorCode::invalid, "id outside the vocabulary: {}, row {}, position {}, expected 0 to {}, got {}", what,
-                  row, i, vocab_ - 1, ids[i]);
+      throw_error(ErrorCode::invalid, "id outside the vocabulary: {}, row {}, position {}, expected 0 to {}, got {}",
+                  what, row, i, vocab_ - 1, ids[i]);
 }
 
 void BatchInputs::check(std::span<const Row> rows, int64_t most_rows) const {

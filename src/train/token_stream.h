@@ -1,5 +1,5 @@
-// Token ids as one long sequence, wherever they lie: parts of token files and of memory, one behind the other. It owns no
-// ids and checks none; whoever adds a part keeps it alive and has checked it.
+// Token ids as one long sequence, wherever they lie: parts of token files and of memory, one behind the other. It owns
+// no ids and checks none; whoever adds a part keeps it alive and has checked it.
 #pragma once
 
 #include <algorithm>

@@ -59,8 +59,7 @@ class Run {
                     .valid_fraction = options_.valid_fraction,
                     .token_type = options_.token_type,
                     .replace_invalid_utf8 = options_.invalid_utf8 == "replace",
-                    .trained_vocab =
-                        source_.folder.empty() ? options_.vocab_size.value_or(config_.vocab_size) : 0,
+                    .trained_vocab = source_.folder.empty() ? options_.vocab_size.value_or(config_.vocab_size) : 0,
                     .seq = seq_};
     if (!options_.tokenizer.empty()) out.tokenizers.push_back(options_.tokenizer);
     if (!source_.folder.empty() && has_tokenizer(source_.folder)) out.tokenizers.push_back(source_.folder);
@@ -84,8 +83,11 @@ class Run {
   // Everything that can fail does so here: sizes, memory, weights.
   void prepare() {
     const int64_t rows = options_.batch * options_.accumulate;
-    train_batches_.emplace(data_.train, seq_, rows, static_cast<uint64_t>(options_.seed), "training data");
-    if (data_.valid.size() > 0) valid_batches_.emplace(data_.valid, seq_, options_.batch, std::nullopt, "validation data");
+    train_batches_.emplace(
+        data_.train,
+        BatchOptions{.seq = seq_, .rows = rows, .seed = static_cast<uint64_t>(options_.seed), .what = "training data"});
+    if (data_.valid.size() > 0)
+      valid_batches_.emplace(data_.valid, BatchOptions{.seq = seq_, .rows = options_.batch, .what = "validation data"});
     steps_ = options_.steps.value_or(options_.epochs.value_or(1) * train_batches_->steps_per_epoch());
     specs_ = parameter_specs(config_);
     CompileOptions request = compile_options(options_, config_);
@@ -117,9 +119,10 @@ class Run {
                            config_.n_embd, config_.vocab_size));
     hooks_.say(fmt::format("data: {} ids to train on in {} windows of {}, {} for validation", data_.train.size(),
                            train_batches_->windows(), seq_, data_.valid.size()));
-    hooks_.say(fmt::format("plan {}: {} threads, {} kernels, fp32, nothing emulated; {} bytes ({}), compiled in {:.1f} ms",
-                           result_.plan_digest, session_->threads(), isa_name(isa_), result_.plan_bytes,
-                           bytes_text(result_.plan_bytes), compiled.compile_ms));
+    hooks_.say(
+        fmt::format("plan {}: {} threads, {} kernels, fp32, nothing emulated; {} bytes ({}), compiled in {:.1f} ms",
+                    result_.plan_digest, session_->threads(), isa_name(isa_), result_.plan_bytes,
+                    bytes_text(result_.plan_bytes), compiled.compile_ms));
     if (session_->threads() < cpu_count())
       hooks_.say(fmt::format("warning: {} of {} processors stay idle", cpu_count() - session_->threads(), cpu_count()));
     hooks_.say(fmt::format("weight decay {} on {}", options_.weight_decay, list(true)));
@@ -218,10 +221,11 @@ class Run {
     hooks_.say(fmt::format("step {} skipped: loss {} or gradient norm {} is not finite ({} in a row)", record.step,
                            record.loss, record.grad_norm, skips_in_a_row_));
     if (skips_in_a_row_ >= options_.max_skips)
-      throw Error(ErrorCode::invalid,
-                  fmt::format("training came apart: {} steps in a row were not finite, the last one {} (--max-skips {})",
-                              skips_in_a_row_, record.step, options_.max_skips),
-                  "a smaller --lr, a --warmup or --clip 1 may help");
+      throw Error(
+          ErrorCode::invalid,
+          fmt::format("training came apart: {} steps in a row were not finite, the last one {} (--max-skips {})",
+                      skips_in_a_row_, record.step, options_.max_skips),
+          "a smaller --lr, a --warmup or --clip 1 may help");
   }
 
   void save() {
@@ -251,11 +255,11 @@ class Run {
                                           std::max(result_.peak_gflops_before, result_.peak_gflops_after));
     if (result_.peak_fraction > 1.0)
       hooks_.say("warning: more than the measured peak: the machine was busy when it was measured");
-    hooks_.say(fmt::format("{} {} of {} steps: {:.0f} tokens/s, {:.0f} % of {:.1f} Gflop/s (peak {:.1f} before, {:.1f} after)",
-                           result_.signal != 0 ? "stopped by a signal after" : "done:", result_.steps, steps_,
-                           result_.tokens_per_s, 100.0 * result_.peak_fraction,
-                           std::max(result_.peak_gflops_before, result_.peak_gflops_after), result_.peak_gflops_before,
-                           result_.peak_gflops_after));
+    hooks_.say(fmt::format(
+        "{} {} of {} steps: {:.0f} tokens/s, {:.0f} % of {:.1f} Gflop/s (peak {:.1f} before, {:.1f} after)",
+        result_.signal != 0 ? "stopped by a signal after" : "done:", result_.steps, steps_, result_.tokens_per_s,
+        100.0 * result_.peak_fraction, std::max(result_.peak_gflops_before, result_.peak_gflops_after),
+        result_.peak_gflops_before, result_.peak_gflops_after));
     hooks_.say(fmt::format("run folder: {}", options_.out));
   }
 

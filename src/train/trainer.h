@@ -25,9 +25,9 @@ struct StepRecord {
 };
 
 struct TrainHooks {
-  std::function<void(const std::string&)> say = [](const std::string&) {};         // a line for people
-  std::function<void(const StepRecord&)> step = [](const StepRecord&) {};          // after each step
-  std::function<void()> begin = [] {};                   // just before anything is written
+  std::function<void(const std::string&)> say = [](const std::string&) {};  // a line for people
+  std::function<void(const StepRecord&)> step = [](const StepRecord&) {};   // after each step
+  std::function<void()> begin = [] {};                                      // just before anything is written
   std::function<int()> stop_signal = [] { return 0; };  // not 0: stop after the current step and save
 };
 
@@ -36,9 +36,9 @@ struct TrainResult {
   std::string run_id;
   std::string plan_digest;
   int64_t parameters = 0;
-  int64_t steps = 0;    // done
-  int64_t skipped = 0;  // of them
-  int64_t tokens = 0;   // valid targets of all steps
+  int64_t steps = 0;           // done
+  int64_t skipped = 0;         // of them
+  int64_t tokens = 0;          // valid targets of all steps
   std::optional<double> loss;  // of the last step that was not skipped
   std::optional<double> valid_loss;
   double tokens_per_s = 0.0;  // over the steps alone

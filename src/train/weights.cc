@@ -18,9 +18,10 @@ ModelSource open_model(const std::string& name) {
   }
   std::error_code ignored;
   if (!std::filesystem::exists(name, ignored))
-    throw_error(ErrorCode::io,
-                "no such model: --model {}, expected gpt2, gpt2-medium, gpt2-large, gpt2-xl, a config.json or a model folder",
-                name);
+    throw_error(
+        ErrorCode::io,
+        "no such model: --model {}, expected gpt2, gpt2-medium, gpt2-large, gpt2-xl, a config.json or a model folder",
+        name);
   HfConfig read = read_hf_config(name);
   out.config = read.model;
   out.warnings = std::move(read.warnings);

@@ -11,10 +11,10 @@
 namespace lamina {
 
 struct ModelSource {
-  std::string name;    // as it was given
+  std::string name;  // as it was given
   ModelConfig config;
   bool preset = false;  // a name that is built in
-  std::string folder;  // with weights (and perhaps a tokenizer); empty: training starts from GPT-2's initialisation
+  std::string folder;   // with weights (and perhaps a tokenizer); empty: training starts from GPT-2's initialisation
   std::vector<std::string> warnings;
 };
 

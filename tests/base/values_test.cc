@@ -83,8 +83,8 @@ TEST(Ops, NamesReadBack) {
 }
 
 TEST(Dtype, NamesReadBack) {
-  for (Dtype dtype : {Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16, Dtype::i32, Dtype::i64, Dtype::u8, Dtype::u16,
-                      Dtype::u32})
+  for (Dtype dtype :
+       {Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16, Dtype::i32, Dtype::i64, Dtype::u8, Dtype::u16, Dtype::u32})
     EXPECT_EQ(parse_dtype(dtype_name(dtype)), dtype);
 }
 

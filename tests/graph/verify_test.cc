@@ -55,7 +55,11 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Broken{"use before definition", [](Graph& g) { std::swap(g.nodes[0], g.nodes[1]); }, "before its definition"},
         Broken{"read after overwrite", [](Graph& g) { std::swap(g.nodes[1], g.nodes[2]); }, "overwritten in place"},
-        Broken{"shape", [](Graph& g) { g[g.nodes[0].outputs[0]].type.shape = {2, 4}; }, "expected"},
+        Broken{"shape",
+               [](Graph& g) {
+                 g[g.nodes[0].outputs[0]].type.shape = {2, 4};
+               },
+               "expected"},
         Broken{"dtype", [](Graph& g) { g[g.nodes[1].outputs[0]].type.dtype = Dtype::i32; }, "expected f32"},
         Broken{"layout", [](Graph& g) { g[g.find("a")].type.layout = Layout::panel(16); }, "layout"},
         Broken{"absent input", [](Graph& g) { g.nodes[0].inputs[1] = ValueId::none; }, "input 1 is absent"},
@@ -64,14 +68,14 @@ INSTANTIATE_TEST_SUITE_P(
         Broken{"names", [](Graph& g) { g[g.find("b")].name = "a"; }, "two values named a"},
         Broken{"node ids", [](Graph& g) { g.nodes[1].id = g.nodes[0].id; }, "node id used twice"},
         Broken{"attributes", [](Graph& g) { g.nodes[0].attrs = GeluAttrs{}; }, "attributes of another op"},
-        Broken{"storage cycle",
-               [](Graph& g) { g[g.nodes[0].outputs[0]].storage_of = g.nodes[0].outputs[0]; }, "lies on no value"},
+        Broken{"storage cycle", [](Graph& g) { g[g.nodes[0].outputs[0]].storage_of = g.nodes[0].outputs[0]; },
+               "lies on no value"},
         Broken{"in place of what the op forbids",
                [](Graph& g) { g[g.nodes[1].outputs[0]].storage_of = g.nodes[0].outputs[0]; }, "may not lie on"},
         Broken{"in place of an input of the program",
                [](Graph& g) { g[g.nodes[0].outputs[0]].storage_of = g.find("a"); }, "overwrites an input"},
-        Broken{"update that is not in place",
-               [](Graph& g) { g[g.nodes[2].outputs[0]].storage_of = ValueId::none; }, "must lie on"},
+        Broken{"update that is not in place", [](Graph& g) { g[g.nodes[2].outputs[0]].storage_of = ValueId::none; },
+               "must lie on"},
         Broken{"output that is nowhere made", [](Graph& g) { g.nodes.erase(g.nodes.begin() + 1); }, "not defined"}));
 
 TEST(Lifetime, PeakIsWhatIsAliveAtOnce) {

@@ -266,7 +266,7 @@ TEST(Tokenizer, T1OneVeryLongWord) {
   for (int i = 0; i < 3; ++i) as = add(as, as);  // 16 × a
   const Tokenizer tokenizer(std::move(parts), "test");
   EXPECT_EQ(encode(tokenizer, std::string(200000, 'a')), std::vector<int32_t>(12500, as));
-  for (const std::string text : {std::string(200000, 'a'), std::string(200000, ' '), std::string(200000, '#')}) {
+  for (const std::string& text : {std::string(200000, 'a'), std::string(200000, ' '), std::string(200000, '#')}) {
     const double half = seconds_to_encode(tokenizer, text.substr(0, 100000)),
                  whole = seconds_to_encode(tokenizer, text);
     EXPECT_LT(whole, 2.0);

@@ -1,5 +1,5 @@
-// What the comparison with the reference does not show of attention: a query without keys gives exact zeros, what is not
-// seen cannot be felt whatever it holds, bits do not depend on padding or on the batch around a row, and no element
+// What the comparison with the reference does not show of attention: a query without keys gives exact zeros, what is
+// not seen cannot be felt whatever it holds, bits do not depend on padding or on the batch around a row, and no element
 // outside a buffer is read (buffers have their exact size, for AddressSanitizer).
 #include <gtest/gtest.h>
 
@@ -22,7 +22,9 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 template <typename T>
 struct Buffer {
   Buffer() = default;
-  explicit Buffer(int64_t n, T value = {}) : size(n), data(new T[static_cast<size_t>(n)]) { std::fill_n(data.get(), n, value); }
+  explicit Buffer(int64_t n, T value = {}) : size(n), data(new T[static_cast<size_t>(n)]) {
+    std::fill_n(data.get(), n, value);
+  }
   T& operator[](int64_t i) const { return data[static_cast<size_t>(i)]; }
   bool operator==(const Buffer& other) const {
     return size == other.size && std::memcmp(data.get(), other.data.get(), static_cast<size_t>(size) * sizeof(T)) == 0;
@@ -53,9 +55,20 @@ struct Sizes {
 // One attention with its gradient, its inputs open to change.
 struct Problem {
   Problem(Sizes sizes, AttentionAttrs attributes)
-      : z(sizes), a(attributes), q(random_floats(n(), 1)), k(random_floats(n(), 2)), v(random_floats(n(), 3)),
-        dout(random_floats(n(), 4)), o(n(), kNan), lse(z.B * a.n_head * z.T, kNan), dq(n(), kNan), dk(n(), kNan),
-        dv(n(), kNan), begin(z.B * z.T), rng(2), sample(z.B) {
+      : z(sizes),
+        a(attributes),
+        q(random_floats(n(), 1)),
+        k(random_floats(n(), 2)),
+        v(random_floats(n(), 3)),
+        dout(random_floats(n(), 4)),
+        o(n(), kNan),
+        lse(z.B * a.n_head * z.T, kNan),
+        dq(n(), kNan),
+        dk(n(), kNan),
+        dv(n(), kNan),
+        begin(z.B * z.T),
+        rng(2),
+        sample(z.B) {
     rng[0] = 42, rng[1] = 7;
     for (int64_t b = 0; b < z.B; ++b) sample[b] = 100 + b;
   }
@@ -71,8 +84,8 @@ struct Problem {
     const TensorArg rng_arg{rng.data.get(), {2}, {}};
     const TensorArg sample_arg{sample.data.get(), {z.B}, {}};
     run(isa, Op::attention, {arg(q), arg(k), arg(v), begin_arg, rng_arg, sample_arg}, {arg(o), lse_arg});
-    run(isa, Op::attention_bwd,
-        {arg(dout), arg(q), arg(k), arg(v), arg(o), lse_arg, begin_arg, rng_arg, sample_arg}, {arg(dq), arg(dk), arg(dv)});
+    run(isa, Op::attention_bwd, {arg(dout), arg(q), arg(k), arg(v), arg(o), lse_arg, begin_arg, rng_arg, sample_arg},
+        {arg(dq), arg(dk), arg(dv)});
   }
 
   void run(Isa isa, Op op, const std::vector<TensorArg>& in, const std::vector<TensorArg>& out) const {

@@ -1,6 +1,6 @@
-// What the comparison with the reference does not show of matrix products: a row's bits do not depend on the rows beside
-// it, padding of panels is neither believed nor spoilt, chunks of long sums keep to the bound in place and cut into tasks,
-// and no element outside a buffer is read (buffers have their exact size, for AddressSanitizer).
+// What the comparison with the reference does not show of matrix products: a row's bits do not depend on the rows
+// beside it, padding of panels is neither believed nor spoilt, chunks of long sums keep to the bound in place and cut
+// into tasks, and no element outside a buffer is read (buffers have their exact size, for AddressSanitizer).
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -23,7 +23,10 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 class Tensor {
  public:
   Tensor(Shape shape, Layout layout, uint64_t seed)
-      : shape_(shape), layout_(layout), size_(storage_elements(shape, layout)), data_(new float[static_cast<size_t>(size_)]) {
+      : shape_(shape),
+        layout_(layout),
+        size_(storage_elements(shape, layout)),
+        data_(new float[static_cast<size_t>(size_)]) {
     Rng rng(seed);
     for (int64_t i = 0; i < size_; ++i) data_[static_cast<size_t>(i)] = is_padding(i) ? 0.0f : draw(rng);
   }
@@ -107,33 +110,38 @@ void expect_close(const Tensor& got, int64_t terms, F expected) {
   double worst = 0.0;
   for (int64_t r = 0; r < got.shape()[0]; ++r)
     for (int64_t c = 0; c < got.shape()[1]; ++c)
-      worst = std::max(worst, excess(static_cast<double>(got.at(r, c)), expected(r, c), static_cast<double>(terms), 2.0));
+      worst =
+          std::max(worst, excess(static_cast<double>(got.at(r, c)), expected(r, c), static_cast<double>(terms), 2.0));
   EXPECT_LE(worst, 1.0);
   EXPECT_TRUE(got.padding_is_zero());
 }
 
 // Sizes around tiles, blocks and chunks of all ISAs, several chunks and several tasks among them.
-const Sizes kSizes[] = {{1, 1, 1},     {1, 1600, 300}, {5, 13, 97},    {8, 769, 49},  {49, 48, 1541}, {65, 770, 95},
+const Sizes kSizes[] = {{1, 1, 1},    {1, 1600, 300}, {5, 13, 97},    {8, 769, 49},  {49, 48, 1541}, {65, 770, 95},
                         {97, 5, 200}, {131, 391, 17}, {259, 31, 385}, {300, 97, 33}, {520, 14, 193}};
 
 TEST_P(Gemm, KeepsToTheBoundInAnyOrderOfTasksAndInPlace) {
   for (const auto& [M, K, N] : kSizes) {
     SCOPED_TRACE(::testing::Message() << "M=" << M << " K=" << K << " N=" << N);
-    const Tensor x({M, K}, 1), w({K, N}, panels(), 2), bias({N}, 3), residual({M, N}, 4), dy({M, N}, 5), acc_x({M, K}, 6),
-        acc_w({K, N}, panels(), 7);
+    const Tensor x({M, K}, 1), w({K, N}, panels(), 2), bias({N}, 3), residual({M, N}, 4), dy({M, N}, 5),
+        acc_x({M, K}, 6), acc_w({K, N}, panels(), 7);
     const Tensor y({M, N}, 8), dx({M, K}, 8), dw({K, N}, panels(), 8);
     run(Op::linear, {&x, &w, &bias, &residual}, y);
     run(Op::linear_bwd_input, {&dy, &w, &acc_x}, dx);
     run(Op::linear_bwd_weight, {&x, &dy, &acc_w}, dw);
     expect_close(y, K + 2, [&](int64_t m, int64_t n) {
       const auto b = ref::Mag(static_cast<double>(bias.data()[n]));
-      return dot(K, [&](int64_t k) { return x.at(m, k); }, [&](int64_t k) { return w.at(k, n); }, residual.at(m, n)) + b;
+      return dot(
+                 K, [&](int64_t k) { return x.at(m, k); }, [&](int64_t k) { return w.at(k, n); }, residual.at(m, n)) +
+             b;
     });
     expect_close(dx, N + 1, [&](int64_t m, int64_t k) {
-      return dot(N, [&](int64_t n) { return dy.at(m, n); }, [&](int64_t n) { return w.at(k, n); }, acc_x.at(m, k));
+      return dot(
+          N, [&](int64_t n) { return dy.at(m, n); }, [&](int64_t n) { return w.at(k, n); }, acc_x.at(m, k));
     });
     expect_close(dw, M + 1, [&](int64_t k, int64_t n) {
-      return dot(M, [&](int64_t m) { return x.at(m, k); }, [&](int64_t m) { return dy.at(m, n); }, acc_w.at(k, n));
+      return dot(
+          M, [&](int64_t m) { return x.at(m, k); }, [&](int64_t m) { return dy.at(m, n); }, acc_w.at(k, n));
     });
 
     run(Op::linear, {&x, &w, &bias, &residual}, residual, Order::backwards);

@@ -38,7 +38,8 @@ Plan three_tensors() {
                   tensor("c", Region::transient, "gradients", 256, 4)};
   PlanProgram program;
   program.name = "step";
-  program.steps = {step("first", {0, 1}, {2}), step("second", {2, -1}, {3}), step("third", {4}, {5}), step("last", {5}, {})};
+  program.steps = {step("first", {0, 1}, {2}), step("second", {2, -1}, {3}), step("third", {4}, {5}),
+                   step("last", {5}, {})};
   program.max_live_bytes = 384;
   program.peak_step = 2;
   plan.programs = {program};

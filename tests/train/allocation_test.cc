@@ -54,7 +54,7 @@ int64_t allocations_of_ten_steps(int64_t accumulate, double dropout) {
   const std::vector<int32_t> ids = test::tiny_tokens(77);
   TokenStream stream;
   stream.add(ids);
-  Batches batches(stream, 8, train.capacity(), 1, "data"), valid(stream, 8, 2, std::nullopt, "data");
+  Batches batches(stream, {.seq = 8, .rows = train.capacity(), .seed = 1}), valid(stream, {.seq = 8, .rows = 2});
   double loss = 0.0;
   const int64_t before = allocations.load();
   for (int64_t step = 1; step <= 10; ++step) {

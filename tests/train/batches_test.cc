@@ -61,7 +61,7 @@ TEST(Permutation, KeysGiveDifferentOrders) {
 // 99 targets of 100 ids, each exactly once an epoch, the last window short.
 TEST(Batches, EachTargetOnceAnEpoch) {
   const std::vector<int32_t> ids = counting(100);
-  Batches batches(stream_of(ids), 8, 8, 1, "data");
+  Batches batches(stream_of(ids), {.seq = 8, .rows = 8, .seed = 1});
   EXPECT_EQ(batches.windows(), 13);
   EXPECT_EQ(batches.steps_per_epoch(), 2);
   EXPECT_EQ(batches.rows(2).size(), 5u);
@@ -82,8 +82,9 @@ TEST(Batches, RowsDependOnSeedAndStepOnly) {
     for (const Row& row : rows) out.push_back(row.tokens[0]);
     return out;
   };
-  Batches forward(stream_of(ids), 8, 4, 7, "data"), backward(stream_of(ids), 8, 4, 7, "data");
-  Batches other(stream_of(ids), 8, 4, 8, "data");
+  Batches forward(stream_of(ids), {.seq = 8, .rows = 4, .seed = 7}),
+      backward(stream_of(ids), {.seq = 8, .rows = 4, .seed = 7});
+  Batches other(stream_of(ids), {.seq = 8, .rows = 4, .seed = 8});
   std::vector<std::vector<int32_t>> steps;
   for (int64_t step = 1; step <= 100; ++step) steps.push_back(first_tokens(forward.rows(step)));
   bool same_as_other = true;
@@ -96,7 +97,7 @@ TEST(Batches, RowsDependOnSeedAndStepOnly) {
 
 TEST(Batches, WithoutASeedInOrder) {
   const std::vector<int32_t> ids = counting(20);
-  Batches batches(stream_of(ids), 4, 2, std::nullopt, "data");
+  Batches batches(stream_of(ids), {.seq = 4, .rows = 2});
   const auto pairs = pairs_of_epoch(batches, 0);
   EXPECT_TRUE(std::is_sorted(pairs.begin(), pairs.end()));
   EXPECT_EQ(pairs.size(), 19u);
@@ -105,11 +106,14 @@ TEST(Batches, WithoutASeedInOrder) {
 TEST(Batches, TooFewIdsNameBothNumbers) {
   for (int64_t count : {0, 1, 16}) {
     const std::vector<int32_t> ids = counting(count);
-    test::expect_error([&] { Batches(stream_of(ids), 16, 1, 1, "training data"); }, ErrorCode::invalid,
+    test::expect_error([&] { Batches(stream_of(ids), {.seq = 16, .what = "training data"}); }, ErrorCode::invalid,
                        {"17", std::to_string(count), "training data"});
   }
+  const std::vector<int32_t> few = counting(9);
+  Batches part(stream_of(few), {.seq = 16, .whole_window = false});
+  EXPECT_EQ(part.rows(1)[0].tokens.size(), 8u);
   const std::vector<int32_t> ids = counting(17);
-  Batches one(stream_of(ids), 16, 4, 1, "data");
+  Batches one(stream_of(ids), {.seq = 16, .rows = 4, .seed = 1});
   EXPECT_EQ(one.windows(), 1);
   EXPECT_EQ(one.rows(5).size(), 1u);
 }

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <set>
 
 #include "io/files.h"
@@ -29,7 +30,8 @@ TEST(Options, DefaultsAreAllowed) { EXPECT_NO_THROW(validate(good())); }
 
 TEST(Options, EachNameOnce) {
   std::set<std::string> names;
-  for_each_option(good(), [&](const OptionRow& row, const auto&) {
+  const TrainOptions options = good();
+  for_each_option(options, [&](const OptionRow& row, const auto&) {
     EXPECT_TRUE(names.insert(row.name).second) << row.name;
     EXPECT_NE(std::string(row.help), "") << row.name;
   });

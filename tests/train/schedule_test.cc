@@ -14,8 +14,10 @@ TEST(Schedule, LinearUsesEveryRateOnce) {
 
 TEST(Schedule, WarmupRisesAndThenDecays) {
   const LearningRate rate{.lr = 8.0, .schedule = Schedule::linear, .warmup = 3, .steps = 11};
-  for (int64_t step = 1; step <= 3; ++step) EXPECT_DOUBLE_EQ(learning_rate(rate, step), 2.0 * static_cast<double>(step));
-  for (int64_t step = 4; step <= 11; ++step) EXPECT_DOUBLE_EQ(learning_rate(rate, step), static_cast<double>(12 - step));
+  for (int64_t step = 1; step <= 3; ++step)
+    EXPECT_DOUBLE_EQ(learning_rate(rate, step), 2.0 * static_cast<double>(step));
+  for (int64_t step = 4; step <= 11; ++step)
+    EXPECT_DOUBLE_EQ(learning_rate(rate, step), static_cast<double>(12 - step));
 }
 
 TEST(Schedule, MinimumIsWhereTheStepAfterTheLastWouldBe) {

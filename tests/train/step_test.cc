@@ -71,7 +71,9 @@ TEST(TrainStep, AccumulationChangesNothing) {
     Rows rows(tiny_rows(8));
     for (int64_t s = 1; s <= 3; ++s) {
       const StepResult result = step.step(rows.rows(), s, 1e-3);
-      if (s == 1) EXPECT_NEAR(result.loss, 5.194963, 3e-6);
+      if (s == 1) {
+        EXPECT_NEAR(result.loss, 5.194963, 3e-6);
+      }
       if (accumulate == 1) expected.push_back(result);
       const StepResult& other = expected[static_cast<size_t>(s - 1)];
       EXPECT_NEAR(result.loss, other.loss, 1e-6 * other.loss) << accumulate << " step " << s;

@@ -71,7 +71,8 @@ class Rows {
 inline std::vector<std::vector<int32_t>> tiny_rows(size_t count) {
   const std::vector<int32_t> ids = tiny_tokens(8 * count + 1);
   std::vector<std::vector<int32_t>> out;
-  for (size_t r = 0; r < count; ++r) out.emplace_back(ids.begin() + static_cast<int64_t>(8 * r), ids.begin() + static_cast<int64_t>(8 * r + 9));
+  for (size_t r = 0; r < count; ++r)
+    out.emplace_back(ids.begin() + static_cast<int64_t>(8 * r), ids.begin() + static_cast<int64_t>(8 * r + 9));
   return out;
 }
 

@@ -1,5 +1,5 @@
-// attention: causal, over the keys key_begin … query of each row; keeps the log-sum-exp (B, H, T), never T×T scores. Its
-// backward recomputes them. attention_cached is the same for a few new tokens over a cache, and has no gradient.
+// attention: causal, over the keys key_begin … query of each row; keeps the log-sum-exp (B, H, T), never T×T scores.
+// Its backward recomputes them. attention_cached is the same for a few new tokens over a cache, and has no gradient.
 #include "base/error.h"
 #include "graph/schema.h"
 
@@ -31,16 +31,16 @@ std::string infer(const InferCall& call) {
   if (std::string wrong = check_heads(call, 0); !wrong.empty()) return wrong;
   call.out[0].shape = call.shape(0);
   call.out[1].shape = lse_shape(call, 0);
-  if (std::string wrong = expect_shape("key_begin", leading(call.shape(0)), call.shape(3)); !wrong.empty()) return wrong;
+  if (std::string wrong = expect_shape("key_begin", leading(call.shape(0)), call.shape(3)); !wrong.empty())
+    return wrong;
   return check_dropout(call, 4, call.shape(0)[0]);
 }
 
 void gradient(GradientCall& call) {
-  const std::vector<ValueId> grads =
-      call.graph.add(Op::attention_bwd, call.node.name + ".bwd",
-                     {call.dout[0], call.in(0), call.in(1), call.in(2), call.out(0), call.out(1), call.in(3),
-                      call.in(4), call.in(5)},
-                     call.node.attrs, TensorClass::activations);
+  const std::vector<ValueId> grads = call.graph.add(
+      Op::attention_bwd, call.node.name + ".bwd",
+      {call.dout[0], call.in(0), call.in(1), call.in(2), call.out(0), call.out(1), call.in(3), call.in(4), call.in(5)},
+      call.node.attrs, TensorClass::activations);
   for (size_t i = 0; i < 3; ++i) call.din[i] = grads[i];
 }
 
@@ -70,12 +70,8 @@ std::string infer_cached(const InferCall& call) {
 }  // namespace
 
 extern const OpSchema schema_attention, schema_attention_bwd, schema_attention_cached;
-const OpSchema schema_attention{.min_inputs = 4,
-                                .max_inputs = 6,
-                                .n_outputs = 2,
-                                .optional = 3u << 4,
-                                .infer = infer,
-                                .gradient = gradient};
+const OpSchema schema_attention{
+    .min_inputs = 4, .max_inputs = 6, .n_outputs = 2, .optional = 3u << 4, .infer = infer, .gradient = gradient};
 const OpSchema schema_attention_bwd{
     .min_inputs = 7, .max_inputs = 9, .n_outputs = 3, .optional = 3u << 7, .infer = infer_bwd};
 const OpSchema schema_attention_cached{.min_inputs = 8,

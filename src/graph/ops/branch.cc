@@ -12,7 +12,6 @@ std::string infer(const InferCall& call) {
 }  // namespace
 
 extern const OpSchema schema_branch;
-const OpSchema schema_branch{
-    .min_inputs = 2, .max_inputs = 2, .same_layout = true, .kernel = false, .infer = infer};
+const OpSchema schema_branch{.min_inputs = 2, .max_inputs = 2, .same_layout = true, .kernel = false, .infer = infer};
 
 }  // namespace lamina

@@ -19,10 +19,7 @@ void gradient(GradientCall& call) {
 }  // namespace
 
 extern const OpSchema schema_dropout;
-const OpSchema schema_dropout{.min_inputs = 3,
-                              .max_inputs = 3,
-                              .infer = infer,
-                              .gradient = gradient,
-                              .in_place = {{0, 0, InPlace::may}}};
+const OpSchema schema_dropout{
+    .min_inputs = 3, .max_inputs = 3, .infer = infer, .gradient = gradient, .in_place = {{0, 0, InPlace::may}}};
 
 }  // namespace lamina

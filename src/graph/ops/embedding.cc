@@ -1,4 +1,5 @@
-// embedding: columns of a table (C, V) chosen by ids; its gradient sums the rows that chose the same id, in their order.
+// embedding: columns of a table (C, V) chosen by ids; its gradient sums the rows that chose the same id, in their
+// order.
 #include "graph/schema.h"
 
 namespace lamina {

@@ -10,8 +10,7 @@ std::string infer(const InferCall& call) {
 }
 
 void gradient(GradientCall& call) {
-  call.din[0] =
-      call.graph.add1(Op::gelu_bwd, call.node.name + ".bwd", {call.dout[0], call.in(0)}, call.node.attrs);
+  call.din[0] = call.graph.add1(Op::gelu_bwd, call.node.name + ".bwd", {call.dout[0], call.in(0)}, call.node.attrs);
 }
 
 std::string infer_bwd(const InferCall& call) {
@@ -22,14 +21,9 @@ std::string infer_bwd(const InferCall& call) {
 }  // namespace
 
 extern const OpSchema schema_gelu, schema_gelu_bwd;
-const OpSchema schema_gelu{.min_inputs = 1,
-                           .max_inputs = 1,
-                           .infer = infer,
-                           .gradient = gradient,
-                           .in_place = {{0, 0, InPlace::may}}};
-const OpSchema schema_gelu_bwd{.min_inputs = 2,
-                               .max_inputs = 2,
-                               .infer = infer_bwd,
-                               .in_place = {{0, 0, InPlace::may}, {0, 1, InPlace::may}}};
+const OpSchema schema_gelu{
+    .min_inputs = 1, .max_inputs = 1, .infer = infer, .gradient = gradient, .in_place = {{0, 0, InPlace::may}}};
+const OpSchema schema_gelu_bwd{
+    .min_inputs = 2, .max_inputs = 2, .infer = infer_bwd, .in_place = {{0, 0, InPlace::may}, {0, 1, InPlace::may}}};
 
 }  // namespace lamina

@@ -1,5 +1,5 @@
-// layernorm over the last dimension (Ba, Kiros, Hinton 2016; biased variance, eps inside the root, as PyTorch). Keeps mean
-// and 1/deviation of each row for its backward ops.
+// layernorm over the last dimension (Ba, Kiros, Hinton 2016; biased variance, eps inside the root, as PyTorch). Keeps
+// mean and 1/deviation of each row for its backward ops.
 #include "graph/schema.h"
 
 namespace lamina {
@@ -9,7 +9,8 @@ std::string infer(const InferCall& call) {
   const Shape& x = call.shape(0);
   if (x.rank < 2) return "x needs a row dimension";
   for (size_t i = 1; i < 3; ++i)
-    if (std::string wrong = expect_shape("weight or bias", Shape{x.last()}, call.shape(i)); !wrong.empty()) return wrong;
+    if (std::string wrong = expect_shape("weight or bias", Shape{x.last()}, call.shape(i)); !wrong.empty())
+      return wrong;
   call.out[0].shape = x;
   call.out[1].shape = call.out[2].shape = leading(x);
   return {};
@@ -19,8 +20,7 @@ void gradient(GradientCall& call) {
   const std::string name = call.node.name + ".bwd";
   const ValueId x = call.in(0), dy = call.dout[0], mean = call.out(1), rstd = call.out(2);
   if (call.needs[0])
-    call.din[0] =
-        call.graph.add1(Op::layernorm_bwd_input, name, {dy, x, call.in(1), mean, rstd, ValueId::none});
+    call.din[0] = call.graph.add1(Op::layernorm_bwd_input, name, {dy, x, call.in(1), mean, rstd, ValueId::none});
   if (!call.needs[1] && !call.needs[2]) return;
   const std::vector<ValueId> grads =
       call.graph.add(Op::layernorm_bwd_params, name + ".params", {dy, x, mean, rstd, ValueId::none, ValueId::none},
@@ -54,8 +54,7 @@ std::string infer_bwd_params(const InferCall& call) {
 }  // namespace
 
 extern const OpSchema schema_layernorm, schema_layernorm_bwd_input, schema_layernorm_bwd_params;
-const OpSchema schema_layernorm{
-    .min_inputs = 3, .max_inputs = 3, .n_outputs = 3, .infer = infer, .gradient = gradient};
+const OpSchema schema_layernorm{.min_inputs = 3, .max_inputs = 3, .n_outputs = 3, .infer = infer, .gradient = gradient};
 const OpSchema schema_layernorm_bwd_input{.min_inputs = 5,
                                           .max_inputs = 6,
                                           .optional = 1u << 5,

@@ -18,14 +18,12 @@ std::string infer(const InferCall& call) {
 void gradient(GradientCall& call) {
   const std::string name = call.node.name + ".bwd";
   const ValueId none = ValueId::none, dy = call.dout[0];
-  if (call.needs[0])
-    call.din[0] = call.graph.add1(Op::linear_bwd_input, name + ".input", {dy, call.in(1), none});
+  if (call.needs[0]) call.din[0] = call.graph.add1(Op::linear_bwd_input, name + ".input", {dy, call.in(1), none});
   if (call.needs[1])
     call.din[1] = call.graph.add1(Op::linear_bwd_weight, name + ".weight", {call.in(0), dy, none}, NoAttrs{},
                                   TensorClass::gradients);
   if (call.in(2) != none && call.needs[2])
-    call.din[2] =
-        call.graph.add1(Op::linear_bwd_bias, name + ".bias", {dy, none}, NoAttrs{}, TensorClass::gradients);
+    call.din[2] = call.graph.add1(Op::linear_bwd_bias, name + ".bias", {dy, none}, NoAttrs{}, TensorClass::gradients);
   if (call.in(3) != none && call.needs[3]) call.din[3] = dy;
 }
 
@@ -76,10 +74,7 @@ const OpSchema schema_linear_bwd_weight{.min_inputs = 2,
                                         .panel_out = 1,
                                         .infer = infer_bwd_weight,
                                         .in_place = {{0, 2, InPlace::may}}};
-const OpSchema schema_linear_bwd_bias{.min_inputs = 1,
-                                      .max_inputs = 2,
-                                      .optional = 1u << 1,
-                                      .infer = infer_bwd_bias,
-                                      .in_place = {{0, 1, InPlace::may}}};
+const OpSchema schema_linear_bwd_bias{
+    .min_inputs = 1, .max_inputs = 2, .optional = 1u << 1, .infer = infer_bwd_bias, .in_place = {{0, 1, InPlace::may}}};
 
 }  // namespace lamina

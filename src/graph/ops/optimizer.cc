@@ -37,11 +37,8 @@ std::string infer_adamw(const InferCall& call) {
 }  // namespace
 
 extern const OpSchema schema_zero, schema_square_sum, schema_norm, schema_clip_factor, schema_adamw;
-const OpSchema schema_zero{.min_inputs = 1,
-                           .max_inputs = 1,
-                           .same_layout = true,
-                           .infer = infer_zero,
-                           .in_place = {{0, 0, InPlace::must}}};
+const OpSchema schema_zero{
+    .min_inputs = 1, .max_inputs = 1, .same_layout = true, .infer = infer_zero, .in_place = {{0, 0, InPlace::must}}};
 const OpSchema schema_square_sum{.min_inputs = 1, .max_inputs = 1, .panel_in = 1, .infer = infer_square_sum};
 const OpSchema schema_norm{.min_inputs = 1, .max_inputs = -1, .infer = infer_norm};
 const OpSchema schema_clip_factor{.min_inputs = 1, .max_inputs = 1, .infer = infer_clip};

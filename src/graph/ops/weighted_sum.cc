@@ -1,5 +1,5 @@
-// weighted_sum: Σx times a weight that the caller gives at run time (1 / valid targets of the whole step); expand is its
-// gradient.
+// weighted_sum: Σx times a weight that the caller gives at run time (1 / valid targets of the whole step); expand is
+// its gradient.
 #include "graph/schema.h"
 
 namespace lamina {

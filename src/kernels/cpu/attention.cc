@@ -1,6 +1,6 @@
 // attention and attention_cached: softmax(scale * q kᵀ) v over the keys that a query sees, streaming over tiles of keys
-// with a running maximum and sum; the T x T matrix never exists. A task is a tile of queries of one head (cached: a head
-// of one row).
+// with a running maximum and sum; the T x T matrix never exists. A task is a tile of queries of one head (cached: a
+// head of one row).
 #include "kernels/cpu/attention.h"
 
 namespace lamina::LAMINA_ISA_NAMESPACE {
@@ -8,11 +8,11 @@ namespace {
 
 // One head of one row.
 struct Head {
-  const float* q;       // query 0
-  const float* k;       // key 0
+  const float* q;  // query 0
+  const float* k;  // key 0
   const float* v;
   float* o;
-  float* lse;           // of query 0, or null
+  float* lse;  // of query 0, or null
   int64_t C, D;
   float scale;
   Dropout dropout;
@@ -121,8 +121,8 @@ void key_tile(const Head& h, const Ranges& r, int64_t first_query, int64_t first
   if (masked && !finite) return add_values_by_pair(r, first_key, keys, h.D, w);
   for (int64_t i = 0; i < r.count; i += kTileRows) {
     const int64_t seen = smaller(keys, larger(0, r.last_of(i, i + kTileRows) - first_key));
-    product<Into::scaled_sum>(smaller(kTileRows, r.count - i), width, QueriesByKeys{w.scores + i}, w.values, width, seen,
-                              {w.out + i * width, width, w.decay + i});
+    product<Into::scaled_sum>(smaller(kTileRows, r.count - i), width, QueriesByKeys{w.scores + i}, w.values, width,
+                              seen, {w.out + i * width, width, w.decay + i});
   }
 }
 
@@ -162,10 +162,16 @@ void run_attention(const Args& args, int64_t begin, int64_t end, std::byte* scra
     const int64_t b = task / tiles / a.n_head;
     const int64_t h = task / tiles % a.n_head;
     const int64_t at = b * T * C + h * (C / a.n_head);
-    Head head{input(args, 0) + at, input(args, 1) + at, input(args, 2) + at, output(args, 0) + at,
-              output(args, 1) + (b * a.n_head + h) * T, C, C / a.n_head, static_cast<float>(a.scale), {}};
-    if (args.n_in > 5)
-      head.dropout = dropout_of(a, input_i64(args, 4), input_i64(args, 5), b, h);
+    Head head{input(args, 0) + at,
+              input(args, 1) + at,
+              input(args, 2) + at,
+              output(args, 0) + at,
+              output(args, 1) + (b * a.n_head + h) * T,
+              C,
+              C / a.n_head,
+              static_cast<float>(a.scale),
+              {}};
+    if (args.n_in > 5) head.dropout = dropout_of(a, input_i64(args, 4), input_i64(args, 5), b, h);
     // The last tiles see most keys: they come first, so that the end of the work is made of short tasks.
     const int64_t first = (tiles - 1 - task % tiles) * kQueries;
     Ranges r;
@@ -186,7 +192,8 @@ int64_t scratch_bytes(const Args& args) noexcept {
 }
 
 void copy_columns(const float* from, float* to, int64_t C, int64_t D, int64_t rows) {
-  for (int64_t i = 0; i < rows; ++i) __builtin_memcpy(to + i * C, from + i * C, static_cast<uint64_t>(D) * sizeof(float));
+  for (int64_t i = 0; i < rows; ++i)
+    __builtin_memcpy(to + i * C, from + i * C, static_cast<uint64_t>(D) * sizeof(float));
 }
 
 void run_attention_cached(const Args& args, int64_t begin, int64_t end, std::byte* scratch) noexcept {
@@ -206,8 +213,15 @@ void run_attention_cached(const Args& args, int64_t begin, int64_t end, std::byt
     if (output(args, 2) != input(args, 4)) copy_columns(input(args, 4) + cache, output(args, 2) + cache, C, D, S);
     copy_columns(input(args, 1) + row, output(args, 1) + cache + past * C, C, D, count);
     copy_columns(input(args, 2) + row, output(args, 2) + cache + past * C, C, D, count);
-    const Head head{input(args, 0) + row, output(args, 1) + cache, output(args, 2) + cache, output(args, 0) + row,
-                    nullptr, C, D, static_cast<float>(a.scale), {}};
+    const Head head{input(args, 0) + row,
+                    output(args, 1) + cache,
+                    output(args, 2) + cache,
+                    output(args, 0) + row,
+                    nullptr,
+                    C,
+                    D,
+                    static_cast<float>(a.scale),
+                    {}};
     for (int64_t first = 0; first < T; first += kQueries) {
       Ranges r;
       r.count = smaller(kQueries, T - first);
@@ -225,9 +239,9 @@ int64_t attention_cached_tasks(const Args& args) noexcept {
 
 }  // namespace
 
-extern constinit const Kernel kernel_attention_f32{
-    Op::attention, "attention.f32." LAMINA_STRING(LAMINA_ISA_NAMESPACE) ".keys64", run_attention, attention_tasks,
-    scratch_bytes};
+extern constinit const Kernel kernel_attention_f32{Op::attention,
+                                                   "attention.f32." LAMINA_STRING(LAMINA_ISA_NAMESPACE) ".keys64",
+                                                   run_attention, attention_tasks, scratch_bytes};
 extern constinit const Kernel kernel_attention_cached_f32{
     Op::attention_cached, "attention_cached.f32." LAMINA_STRING(LAMINA_ISA_NAMESPACE) ".keys64", run_attention_cached,
     attention_cached_tasks, scratch_bytes};

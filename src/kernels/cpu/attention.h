@@ -6,8 +6,8 @@
 //     |    | s s s s s s s s s s |     lanes; keys are broadcast from where they lie; a row of keys is one register row
 //
 // A query sees a range of keys [begin, end), any range. A tile in which some query does not see some key is masked: the
-// score is -inf, so that the probability is exactly 0. Where 0 would meet an infinity or a NaN of a key or query that is
-// not to be seen, the tile is multiplied pair by pair instead (`finite` false).
+// score is -inf, so that the probability is exactly 0. Where 0 would meet an infinity or a NaN of a key or query that
+// is not to be seen, the tile is multiplied pair by pair instead (`finite` false).
 #pragma once
 
 #include "base/rng.h"
@@ -28,8 +28,8 @@ struct Dropout {
   bool active = false;
   uint64_t key = 0;
   uint32_t threshold = 0;
-  float kept = 1.0f;   // what a kept probability is multiplied by
-  uint32_t row = 0;    // element of (head, query 0, key 0)
+  float kept = 1.0f;  // what a kept probability is multiplied by
+  uint32_t row = 0;   // element of (head, query 0, key 0)
   uint32_t stride = 0;
 
   // Lanes of queries first_query… that drop this key.
@@ -43,7 +43,8 @@ struct Dropout {
 };
 
 // rng (2): seed, step; sample (B). Absent, or p = 0: no dropout.
-LAMINA_INLINE Dropout dropout_of(const AttentionAttrs& a, const int64_t* rng, const int64_t* sample, int64_t b, int64_t h) {
+LAMINA_INLINE Dropout dropout_of(const AttentionAttrs& a, const int64_t* rng, const int64_t* sample, int64_t b,
+                                 int64_t h) {
   Dropout d;
   d.active = a.dropout > 0.0 && rng != nullptr && sample != nullptr;
   if (!d.active) return d;
@@ -167,9 +168,8 @@ LAMINA_INLINE void product(int64_t rows, int64_t width, const A& a, const float*
   for (int64_t j = 0; j < width; j += step) {
     const Target part{t.c + j, t.ld, t.scale};
     with_rows<kTileRows>(rows, [&]<int r>() {
-      with_vecs<kTileVecs>(smaller(step, width - j), [&]<int v>() {
-        product_tile<into, r, v>(a, b + j, b_step, n, part);
-      });
+      with_vecs<kTileVecs>(smaller(step, width - j),
+                           [&]<int v>() { product_tile<into, r, v>(a, b + j, b_step, n, part); });
     });
   }
 }

@@ -3,9 +3,9 @@
 //   p = exp(scale q·k - lse)    dp = do·v    ds = p (f dp - do·o)    f: the factor of dropout
 //   dv += f p do                dk += ds scale q                     dq += ds k, times scale at the end
 //
-// A task is one head of one row: k and v of the head, and the sums of dk and dv, lie in scratch without gaps while tiles
-// of queries pass, and each tile of queries passes all tiles of keys that it sees. Sums run in rising order of queries and
-// of keys, cut at tiles.
+// A task is one head of one row: k and v of the head, and the sums of dk and dv, lie in scratch without gaps while
+// tiles of queries pass, and each tile of queries passes all tiles of keys that it sees. Sums run in rising order of
+// queries and of keys, cut at tiles.
 #include "kernels/cpu/attention.h"
 
 namespace lamina::LAMINA_ISA_NAMESPACE {
@@ -130,8 +130,8 @@ void add_products(const Ranges& r, const Tile& t, int64_t width, const Work& w) 
   }
   for (int64_t i = 0; i < r.count; i += kTileRows) {
     const int64_t seen = smaller(t.keys, larger(0, r.last_of(i, i + kTileRows) - t.first_key));
-    product<Into::sum>(smaller(kTileRows, r.count - i), width, QueriesByKeys{w.ds + i}, w.k + t.first_key * width, width,
-                       seen, {w.dq + i * width, width, nullptr});
+    product<Into::sum>(smaller(kTileRows, r.count - i), width, QueriesByKeys{w.ds + i}, w.k + t.first_key * width,
+                       width, seen, {w.dq + i * width, width, nullptr});
   }
 }
 
@@ -223,9 +223,20 @@ void run_attention_bwd(const Args& args, int64_t begin, int64_t end, std::byte* 
   for (int64_t task = begin; task < end; ++task) {
     const int64_t b = task / a.n_head;
     const int64_t at = b * T * C + task % a.n_head * D;
-    Head h{input(args, 0) + at,  input(args, 1) + at,  input(args, 2) + at, input(args, 3) + at, input(args, 4) + at,
-           input(args, 5) + task * T, output(args, 0) + at, output(args, 1) + at, output(args, 2) + at, T, C, D,
-           static_cast<float>(a.scale), {}};
+    Head h{input(args, 0) + at,
+           input(args, 1) + at,
+           input(args, 2) + at,
+           input(args, 3) + at,
+           input(args, 4) + at,
+           input(args, 5) + task * T,
+           output(args, 0) + at,
+           output(args, 1) + at,
+           output(args, 2) + at,
+           T,
+           C,
+           D,
+           static_cast<float>(a.scale),
+           {}};
     if (args.n_in > 8) h.dropout = dropout_of(a, input_i64(args, 7), input_i64(args, 8), b, task % a.n_head);
     run_head(h, input_i32(args, 6) + b * T, reinterpret_cast<float*>(scratch));
   }

@@ -1,6 +1,6 @@
-// The inner part of matrix products: a tile of sums that stays in registers while one operand is broadcast and the other
-// is read as vectors. What is packed, in which order tiles are visited and what happens to a finished tile is in the
-// gemm_*.cc that include this; attention uses the same tile.
+// The inner part of matrix products: a tile of sums that stays in registers while one operand is broadcast and the
+// other is read as vectors. What is packed, in which order tiles are visited and what happens to a finished tile is in
+// the gemm_*.cc that include this; attention uses the same tile.
 //
 //              k ->                      vecs * kLanes columns
 //   rows  | a a a a a |    x    k | b b b b … |     =    rows x columns of sums
@@ -28,7 +28,7 @@ constexpr int kTileVecs = 1;
 #endif
 constexpr int kPanel = kTileVecs * kLanes;
 
-constexpr int64_t kLine = 16;    // floats in a cache line
+constexpr int64_t kLine = 16;  // floats in a cache line
 
 // sum[i][j] += a(i, k) * b(k, j) for k in [0, n): a(i, k) at a[i*row + k*step], vector j of b(k, ·) at
 // b[k*b_step + j*kLanes].
@@ -48,9 +48,7 @@ LAMINA_INLINE void multiply_add(Vec (&sum)[rows][vecs], const float* a, int64_t 
 
 template <int rows, int vecs>
 LAMINA_INLINE void clear(Vec (&sum)[rows][vecs]) {
-  LAMINA_UNROLL for (int i = 0; i < rows; ++i) {
-    LAMINA_UNROLL for (int j = 0; j < vecs; ++j) sum[i][j] = zero();
-  }
+  LAMINA_UNROLL for (int i = 0; i < rows; ++i) { LAMINA_UNROLL for (int j = 0; j < vecs; ++j) sum[i][j] = zero(); }
 }
 
 // dst[c*dst_ld + r] = src[r*ld + c]; the lanes r from `rows` up to the next multiple of kLanes become zero.

@@ -1,5 +1,5 @@
-// linear_bwd_bias: the sum of each column of dy, plus acc. A task is a block of columns; a column is summed in the order
-// of its rows, whatever the block.
+// linear_bwd_bias: the sum of each column of dy, plus acc. A task is a block of columns; a column is summed in the
+// order of its rows, whatever the block.
 #include "kernels/cpu/gemm.h"
 
 namespace lamina::LAMINA_ISA_NAMESPACE {
@@ -19,9 +19,9 @@ LAMINA_INLINE void add_rows(const float* dy, int64_t ld, int64_t columns, float*
 }
 
 LAMINA_FLATTEN void run(const Args& args, int64_t begin, int64_t end, std::byte*) noexcept {
-  const float* dy = input(args, 0);    // (M, N)
-  const float* acc = input(args, 1);   // (N) or null
-  float* db = output(args, 0);         // (N)
+  const float* dy = input(args, 0);   // (M, N)
+  const float* acc = input(args, 1);  // (N) or null
+  float* db = output(args, 0);        // (N)
   const int64_t M = row_count(args.in[0]);
   const int64_t N = last_dim(args.in[0]);
   for (int64_t task = begin; task < end; ++task) {

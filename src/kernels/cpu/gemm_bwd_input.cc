@@ -24,7 +24,7 @@ static_assert(kChunk % kPanel == 0);
 constexpr int64_t kMostK = 768;  // of a task: what the packing of dy is spread over
 constexpr int64_t kLeastK = 192;
 constexpr int64_t kEnoughTasks = 8;
-constexpr int64_t kSliverLines = kTileRows * kPanel / kLine;                            // of one panel of W
+constexpr int64_t kSliverLines = kTileRows * kPanel / kLine;                       // of one panel of W
 constexpr int64_t kLinesAhead = (kSliverLines + kBlockPanels - 1) / kBlockPanels;  // fetched per panel of m
 
 struct Problem {

@@ -6,14 +6,14 @@
 // Both operands would be read with the stride of a whole row, so both are packed: x into slivers of kTileRows columns,
 // dy into panels of kPanel columns, each with its tokens one after the other. For each chunk of tokens: pack x of the
 // task; for some panels at a time: pack dy; for each panel, which stays in the first-level cache: for each sliver of x:
-// one register tile, added to dW in the order of its memory. acc comes first, then the chunks in rising order. A task is a
-// block of k by a block of n.
+// one register tile, added to dW in the order of its memory. acc comes first, then the chunks in rising order. A task
+// is a block of k by a block of n.
 #include "kernels/cpu/gemm.h"
 
 namespace lamina::LAMINA_ISA_NAMESPACE {
 namespace {
 
-constexpr int64_t kChunk = 256;  // tokens
+constexpr int64_t kChunk = 256;                // tokens
 constexpr int64_t kSubPanels = 192 / kPanel;   // packed at a time
 constexpr int64_t kMostPanels = 384 / kPanel;  // of a task
 constexpr int64_t kMostK = 768;
@@ -71,11 +71,11 @@ LAMINA_NOINLINE void pack(const float* src, int64_t ld, int64_t n, int64_t token
 }
 
 struct Step {
-  int64_t tokens;      // of the chunk
-  const float* add;    // what the sums are added to, in the place of `to`, or null
+  int64_t tokens;    // of the chunk
+  const float* add;  // what the sums are added to, in the place of `to`, or null
   float* to;
-  int64_t rows;        // rows of the tile that exist
-  int64_t columns;     // columns of the tile that exist
+  int64_t rows;     // rows of the tile that exist
+  int64_t columns;  // columns of the tile that exist
 };
 
 // One register tile: kTileRows rows k by one panel.

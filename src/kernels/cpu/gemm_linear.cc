@@ -13,7 +13,7 @@ namespace lamina::LAMINA_ISA_NAMESPACE {
 namespace {
 
 constexpr int64_t kChunk = 768;
-constexpr int64_t kBlockPanels = 96 / kPanel;  // 96 columns: 288 KB of a chunk of W
+constexpr int64_t kBlockPanels = 96 / kPanel;       // 96 columns: 288 KB of a chunk of W
 constexpr int64_t kStride = kBlockPanels * kPanel;  // of sums in scratch
 constexpr int64_t kMostRows = 1024;
 constexpr int64_t kMostRowsInScratch = 256;
@@ -53,13 +53,13 @@ Problem problem_of(const Args& args) {
 
 // Where the sums of one sliver and one chunk come from and go to.
 struct Span {
-  const float* x;        // first row, first k of the chunk
-  const float* weight;   // first panel of the block, first k of the chunk
-  int64_t n;             // k in the chunk
-  float* partial;        // (rows of the sliver, columns of the block) in scratch
-  bool first, last;      // the chunk
-  int64_t row, column;   // of y, where the tile begins
-  const float* next;     // the sliver after this one, fetched meanwhile into the second-level cache
+  const float* x;       // first row, first k of the chunk
+  const float* weight;  // first panel of the block, first k of the chunk
+  int64_t n;            // k in the chunk
+  float* partial;       // (rows of the sliver, columns of the block) in scratch
+  bool first, last;     // the chunk
+  int64_t row, column;  // of y, where the tile begins
+  const float* next;    // the sliver after this one, fetched meanwhile into the second-level cache
 };
 
 template <int rows, int vecs>
@@ -179,7 +179,7 @@ int64_t scratch_bytes(const Args& args) noexcept {
 
 }  // namespace
 
-extern constinit const Kernel kernel_linear_f32{Op::linear, "linear.f32." LAMINA_STRING(LAMINA_ISA_NAMESPACE) ".kc768", run, tasks,
-                                                scratch_bytes};
+extern constinit const Kernel kernel_linear_f32{Op::linear, "linear.f32." LAMINA_STRING(LAMINA_ISA_NAMESPACE) ".kc768",
+                                                run, tasks, scratch_bytes};
 
 }  // namespace lamina::LAMINA_ISA_NAMESPACE

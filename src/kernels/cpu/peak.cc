@@ -38,6 +38,6 @@ float read(const float* data, int64_t count) noexcept {
 
 }  // namespace
 
-extern constinit const PeakLoops peak_loops{multiply_add, 2.0 * kChains * kLanes, read};
+extern constinit const PeakLoops peak_loops{multiply_add, 2.0 * kChains* kLanes, read};
 
 }  // namespace lamina::LAMINA_ISA_NAMESPACE

@@ -1,5 +1,5 @@
-// The loops behind kernels/peak.h, once per ISA. Each gives a value that depends on all of its work, so that no compiler
-// can leave any of it out.
+// The loops behind kernels/peak.h, once per ISA. Each gives a value that depends on all of its work, so that no
+// compiler can leave any of it out.
 #pragma once
 
 #include <cstdint>

@@ -5,19 +5,14 @@
 //   Int   kLanes uint32          arithmetic wraps
 //   Mask  kLanes booleans
 //
-// Everything is static and always inlined: an object of one ISA exports no helper that the linker could hand to another.
-// The basic functions are in simd_<isa>.h, each with the same set:
+// Everything is static and always inlined: an object of one ISA exports no helper that the linker could hand to
+// another. The basic functions are in simd_<isa>.h, each with the same set:
 //
-//   load store load_n store_n      unaligned; _n touches the first n lanes only, 0 <= n <= kLanes, and loads 0 elsewhere
-//   zero broadcast lane_numbers
-//   add sub mul div sqrt           correctly rounded
-//   fma(a, b, c)                   a*b + c, rounded once; portable: product rounded, then sum rounded
-//   fnma(a, b, c)                  c - a*b, likewise
-//   max min                        NaN where an operand is NaN
-//   abs copy_sign(magnitude, sign)
-//   less less_equal equal is_nan   Mask; less_unsigned for Int
-//   mask_and mask_or mask_not first_lanes(n) any(mask)
-//   select(mask, a, b)             a where the mask is set
+//   load store load_n store_n      unaligned; _n touches the first n lanes only, 0 <= n <= kLanes, and loads 0
+//   elsewhere zero broadcast lane_numbers add sub mul div sqrt           correctly rounded fma(a, b, c) a*b + c,
+//   rounded once; portable: product rounded, then sum rounded fnma(a, b, c)                  c - a*b, likewise max min
+//   NaN where an operand is NaN abs copy_sign(magnitude, sign) less less_equal equal is_nan   Mask; less_unsigned for
+//   Int mask_and mask_or mask_not first_lanes(n) any(mask) select(mask, a, b)             a where the mask is set
 //   to_bits from_bits to_float(Int as signed) truncate(Vec to signed Int)
 //   add sub mul bit_xor bit_and shift_left<k> shift_right<k>   on Int
 //   horizontal_sum horizontal_max  fixed order: lanes i and i + w/2 are combined, then halves of that, down to one lane
