@@ -100,7 +100,12 @@ inline std::string safetensors_bytes_of(const std::string& header, const std::st
   return out + header + data;
 }
 
-// The folder of case files in the source tree.
-inline std::filesystem::path cases_folder() { return std::filesystem::path(__FILE__).parent_path() / ".." / "cases"; }
+// The folder of case files in the source tree, in which (or below which) the tests run.
+inline std::filesystem::path cases_folder() {
+  for (std::filesystem::path at = std::filesystem::current_path();; at = at.parent_path()) {
+    if (std::filesystem::exists(at / "tests/cases")) return at / "tests/cases";
+    if (!at.has_relative_path()) throw std::runtime_error("no folder tests/cases above the working folder");
+  }
+}
 
 }  // namespace lamina::test

@@ -43,11 +43,12 @@ Shape with_last(Shape shape, int64_t last) {
   return shape;
 }
 
-const std::vector<Derivative>& derivatives() {
-  using C = const OpCase&;
-  using I = const Inputs&;
-  // The value of an input in which the forward op is linear does not matter: zeros.
-  static const std::vector<Derivative> all{
+using C = const OpCase&;
+using I = const Inputs&;
+
+// The value of an input in which the forward op is linear does not matter: zeros.
+std::vector<Derivative> elementwise_derivatives() {
+  return {
       {Op::mul,
        Op::mul,
        [](C, I in) {
@@ -78,6 +79,11 @@ const std::vector<Derivative>& derivatives() {
        },
        0,
        {{0, 0, 2}}},
+  };
+}
+
+std::vector<Derivative> layer_derivatives() {
+  return {
       {Op::layernorm_bwd_input,
        Op::layernorm,
        [](C, I in) {
@@ -125,7 +131,16 @@ const std::vector<Derivative>& derivatives() {
          return Inputs{in[0], in[1]};
        },
        3,
-       {{0, 0}}}};
+       {{0, 0}}},
+  };
+}
+
+const std::vector<Derivative>& derivatives() {
+  static const std::vector<Derivative> all = [] {
+    std::vector<Derivative> out = elementwise_derivatives();
+    for (Derivative& derivative : layer_derivatives()) out.push_back(std::move(derivative));
+    return out;
+  }();
   return all;
 }
 
