@@ -3,6 +3,7 @@
 #include <new>
 
 #include "command.h"
+#include "io/hf_folder.h"
 #include "signals.h"
 #include "train/version.h"
 
@@ -77,6 +78,9 @@ int main(int argc, char** argv) {
   lamina::cli::install_signal_handlers();
   try {
     return run(argc, argv);
+  } catch (const lamina::LoadError& error) {
+    for (const std::string& line : error.table()) lamina::cli::say_line(line);
+    return fail(kFailed, error.what(), error.hint());
   } catch (const Error& error) {
     return fail(error.code() == ErrorCode::usage ? kWrongUsage : kFailed, error.what(), error.hint());
   } catch (const std::bad_alloc&) {

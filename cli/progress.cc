@@ -45,10 +45,16 @@ std::string record_text(const StepRecord& r) {
 }
 
 std::string bar_text(const StepRecord& r) {
-  constexpr int64_t kWidth = 20;
+  constexpr int64_t kWidth = 16;
   const int64_t done = r.steps > 0 ? kWidth * r.step / r.steps : 0;
-  return "[" + std::string(static_cast<size_t>(done), '#') + std::string(static_cast<size_t>(kWidth - done), '.') +
-         "] ";
+  return "[" + std::string(static_cast<size_t>(done), '#') + std::string(static_cast<size_t>(kWidth - done), '.') + "] ";
+}
+
+// The same in fewer words, so that a narrow terminal shows what matters.
+std::string short_text(const StepRecord& r, double seconds_left) {
+  return fmt::format("{}/{}  loss {:.4f}  {} tok/s  {:.0f} % of peak  {} left  lr {:.3g}  norm {:.3f}", r.step, r.steps,
+                     r.loss, count_text(r.tokens_per_s), 100.0 * r.peak_fraction, duration_text(seconds_left), r.lr,
+                     r.grad_norm);
 }
 
 }  // namespace
@@ -76,7 +82,7 @@ void Progress::draw_bar(const StepRecord& record) {
   next_draw_ = now + kRedraw;
   const double elapsed = std::chrono::duration<double>(now - start_).count();
   const double left = elapsed / static_cast<double>(record.step) * static_cast<double>(record.steps - record.step);
-  std::string text = record_text(record) + "  " + duration_text(left) + " left";
+  std::string text = short_text(record, left);
   const std::string bar = bar_text(record);
   const size_t room = terminal_width() - 1;
   text = room > bar.size() ? text.substr(0, room - bar.size()) : std::string();

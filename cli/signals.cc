@@ -10,7 +10,11 @@ volatile sig_atomic_t guarded = 0;
 volatile sig_atomic_t received = 0;
 
 extern "C" void on_signal(int signal) {
-  if (guarded == 0 || received != 0) _exit(128 + signal);
+  if (guarded == 0 || received != 0) {
+    constexpr char kText[] = "lamina: stopped by a signal\n";
+    [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kText, sizeof(kText) - 1);
+    _exit(128 + signal);
+  }
   received = signal;
 }
 
