@@ -119,10 +119,17 @@ def run_torch_once(run, dtype):
     return TORCH_RUNS[key]
 
 
+# AdamW divides a gradient by its own size plus eps. Where a true gradient is smaller than the rounding of its terms (here
+# some 0.1 * UNIT, 6e-9), a smaller eps makes the first update of that element a matter of the sign of noise, in PyTorch as
+# here, and one such element outweighs its whole tensor. An eps above the rounding keeps the update continuous.
+EPS = 1e-6
+
+
 @pytest.mark.parametrize("isa", parity.isas())
 @pytest.mark.parametrize("variant", range(len(VARIANTS)))
 def test_fp32_is_as_close_to_the_truth_as_torch(build_dir, tmp_path, variant, isa):
-    compare_fp32(build_dir, tmp_path, [Run(seed=seed, config=VARIANTS[variant]) for seed in SEEDS], isa, run_torch_once)
+    runs = [Run(seed=seed, config=VARIANTS[variant], eps=EPS) for seed in SEEDS]
+    compare_fp32(build_dir, tmp_path, runs, isa, run_torch_once)
 
 
 @pytest.mark.parametrize("isa", parity.isas())
