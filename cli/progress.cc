@@ -47,7 +47,8 @@ std::string record_text(const StepRecord& r) {
 std::string bar_text(const StepRecord& r) {
   constexpr int64_t kWidth = 16;
   const int64_t done = r.steps > 0 ? kWidth * r.step / r.steps : 0;
-  return "[" + std::string(static_cast<size_t>(done), '#') + std::string(static_cast<size_t>(kWidth - done), '.') + "] ";
+  return "[" + std::string(static_cast<size_t>(done), '#') + std::string(static_cast<size_t>(kWidth - done), '.') +
+         "] ";
 }
 
 // The same in fewer words, so that a narrow terminal shows what matters.

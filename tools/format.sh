@@ -5,4 +5,4 @@ cd "$(dirname "$0")/.."
 
 mode=(--dry-run -Werror)
 [ "${1:-}" != --fix ] || mode=(-i)
-find src include cli tests bench python cmake -name '*.cc' -o -name '*.h' | sort | xargs -r clang-format-14 "${mode[@]}"
+find src cli tests bench python cmake -name '*.cc' -o -name '*.h' | sort | xargs -r clang-format-14 "${mode[@]}"

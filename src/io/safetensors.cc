@@ -55,7 +55,7 @@ class HeaderReader {
   }
   bool boolean(bool value) { unexpected(value ? "true" : "false"); }
   bool number_integer(Json::number_integer_t value) { unexpected(std::to_string(value)); }
-  bool number_float(Json::number_float_t, const std::string& text) { unexpected(text); }
+  bool number_float(Json::number_float_t, const std::string& text) { unexpected(text.substr(0, 40)); }
   bool binary(Json::binary_t&) { unexpected("binary"); }
 
   bool number_unsigned(Json::number_unsigned_t value) {

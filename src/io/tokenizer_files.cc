@@ -16,7 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-constexpr JsonLimits kLimits{.bytes = int64_t{512} << 20, .depth = 32};
+constexpr JsonLimits kLimits{.bytes = int64_t{128} << 20, .depth = 32};
 constexpr const char* kJson = "tokenizer.json";
 constexpr const char* kPairs[][2] = {{"vocab.json", "merges.txt"}, {"encoder.json", "vocab.bpe"}};
 

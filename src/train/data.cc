@@ -31,7 +31,7 @@ class Reader {
       throw_error(ErrorCode::invalid, "--data is {}, --valid is not: expected both to be the same kind",
                   data_.is_text ? "text" : "token files");
     data_.tokenizer_source = "none";
-    if (data_.is_text) find_tokenizer(files);
+    find_tokenizer(files);
     const TokenStream all = stream(files);
     data_.valid = stream(valid_files);
     split(all);
@@ -49,7 +49,7 @@ class Reader {
     for (const std::string& path : options_.paths)
       if (has_tokenizer(path)) folders.push_back(path);
     if (folders.empty()) {
-      train_tokenizer(files);
+      if (data_.is_text) train_tokenizer(files);
       return;
     }
     LoadedTokenizer loaded = load_tokenizer(folders.front());

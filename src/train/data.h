@@ -28,10 +28,10 @@ struct DataOptions {
 
 struct Data {
   bool is_text = false;
-  std::optional<Tokenizer> tokenizer;
-  std::string tokenizer_source;  // a folder, "trained", or "none"
-  TokenStream train, valid;      // valid may be empty
-  int64_t text_bytes = 0;        // of the text that became ids, both parts
+  std::optional<Tokenizer> tokenizer;  // of token files only where one was given: it goes along with the model
+  std::string tokenizer_source;        // a folder, "trained", or "none"
+  TokenStream train, valid;            // valid may be empty
+  int64_t text_bytes = 0;              // of the text that became ids, both parts
 
   // What the streams look at.
   std::deque<TokenFile> files;

@@ -160,6 +160,12 @@ def test_a_tokenizer_beside_the_text_is_used(tmp_path):
     assert (tmp_path / "run" / "tokenizer.json").read_bytes() == (data / "tokenizer.json").read_bytes()
 
 
+def test_a_tokenizer_goes_along_with_token_files(trained, tmp_path):
+    ids = write_ids(tmp_path / "ids.bin", vocab=280)
+    ok("train", "--model", trained["run"], "--data", ids, "--out", tmp_path / "run", "--steps", "2")
+    assert (tmp_path / "run" / "tokenizer.json").read_bytes() == (trained["run"] / "tokenizer.json").read_bytes()
+
+
 def test_a_tokenizer_larger_than_the_model(tmp_path):
     text = write_text(tmp_path / "text.txt")
     ok("tokenize", "train", "--data", text, "--vocab-size", "270", "--out", tmp_path / "tokenizer")
