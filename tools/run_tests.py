@@ -77,7 +77,7 @@ def run_cpp(build, label, jobs):
 
 def run_python(build, python, arguments):
     junit = build / "results" / "pytest.xml"
-    environment = dict(os.environ, LAMINA_BINARY=str(build / "lamina"), LAMINA_BUILD=str(build))
+    environment = dict(os.environ, LAMINA_BINARY=str(build / "lamina"), LAMINA_BUILD_DIR=str(build))
     command = [python, "-m", "pytest", str(PYTHON_TESTS), "-q", f"--junitxml={junit}", *arguments]
     code = subprocess.run(command, check=False, env=environment, cwd=ROOT).returncode
     if code == PYTEST_FOUND_NOTHING:

@@ -25,7 +25,7 @@ struct LoadReport {
   std::string summary() const;        // "28 of 28 tensors, 0 left over"
 };
 
-// The weights do not fit. what() is one line; the table has a line for each problem.
+// The weights do not fit. what() is one line; the table has a line for each problem (for the first 200).
 class LoadError : public Error {
  public:
   LoadError(ErrorCode code, const std::string& text, std::vector<std::string> table)

@@ -19,6 +19,7 @@ using Parts = std::vector<std::string>;
 constexpr std::string_view kWrappers[] = {
     "module", "_module", "_orig_mod", "_forward_module", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"};
 constexpr std::string_view kHead = "lm_head.weight";
+constexpr size_t kMostParts = 5;  // "h.0.attn.c_attn.weight"
 
 Parts split(std::string_view name) {
   Parts parts;
@@ -100,7 +101,9 @@ Name analyse(const std::string& raw, const Vocabulary& vocabulary) {
   for (size_t i = 0; i < name.raw.size(); ++i)
     if (i + 1 == name.raw.size() || !is_wrapper(name.raw[i])) name.plain.push_back(name.raw[i]);
   name.text = without_last_dot(join(name.plain, 0, name.plain.size()));
-  for (size_t i = 0; i < name.plain.size() && !name.front; ++i)
+  // A GPT-2's own name has few parts; only that many last ones are looked at, whatever a stranger wrote.
+  const size_t count = name.plain.size();
+  for (size_t i = count > kMostParts ? count - kMostParts : 0; i < count && !name.front; ++i)
     if (vocabulary.knows(without_last_dot(join(name.plain, i, name.plain.size())))) name.front = join(name.plain, 0, i);
   return name;
 }

@@ -9,9 +9,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="session")
 def build_dir():
-    folder = Path(os.environ.get("LAMINA_BUILD", ROOT / "build" / "release"))
+    folder = Path(os.environ.get("LAMINA_BUILD_DIR", ROOT / "build" / "release"))
     if not folder.is_dir():
-        pytest.fail(f"no build in {folder}: make test builds it, LAMINA_BUILD names another folder")
+        pytest.fail(f"no build in {folder}: make test builds it, LAMINA_BUILD_DIR names another folder")
     return folder
 
 
