@@ -55,7 +55,7 @@ std::shared_ptr<Host> Host::create(const std::string& path, uint64_t seed, int t
   const std::shared_ptr<Host> host(new Host(config.model, threads));
   host->warnings_ = std::move(config.warnings);
   Slot& first = host->slot(Purpose::inference);
-  host->build(first, host->config_);
+  host->build(first, host->config_, first.options);
   initialise(*first.session, host->specs_, seed);
   first.version = 0;
   return host;
@@ -66,11 +66,13 @@ const Host::Slot& Host::newest() const {
                            [](const Slot& a, const Slot& b) { return a.version < b.version; });
 }
 
-void Host::build(Slot& slot, const ModelConfig& config) {
-  slot.options.isa = select_isa();
-  const auto session = std::make_shared<Session>(lamina::compile(config, slot.options).plan, threads_);
+// The slot stays as it was where this throws.
+void Host::build(Slot& slot, const ModelConfig& config, CompileOptions wanted) {
+  wanted.isa = select_isa();
+  const auto session = std::make_shared<Session>(lamina::compile(config, wanted).plan, threads_);
   if (slot.session != nullptr) copy_state(*slot.session, *session, true);
   slot.session = session;
+  slot.options = wanted;
 }
 
 void Host::bring_up_to_date(Slot& slot) {
@@ -86,11 +88,12 @@ Session& Host::ready(Purpose purpose, const std::vector<Row>& rows, int64_t micr
   const int64_t batch = (std::max<int64_t>(std::ssize(rows), 1) + micro_batches - 1) / micro_batches;
   const int64_t seq = longest(rows);
   if (out.session == nullptr || batch > out.options.batch || seq > out.options.seq) {
-    out.options.batch = std::max(out.options.batch, batch);
-    out.options.seq = std::max(out.options.seq, seq);
+    CompileOptions wanted = out.options;
+    wanted.batch = std::max(wanted.batch, batch);
+    wanted.seq = std::max(wanted.seq, seq);
     ModelConfig config = config_;
     if (purpose == Purpose::gradients) config.resid_pdrop = config.embd_pdrop = config.attn_pdrop = 0.0;
-    build(out, config);
+    build(out, config, wanted);
   }
   bring_up_to_date(out);
   return *out.session;
@@ -158,8 +161,9 @@ std::vector<Generated> Host::generate(const std::vector<Prompt>& prompts, const 
   Slot& inference = slot(Purpose::inference);
   const int64_t rows = std::clamp<int64_t>(std::ssize(prompts), 1, kMostRows);
   if (rows > inference.options.generate_batch) {
-    inference.options.generate_batch = rows;
-    build(inference, config_);
+    CompileOptions wanted = inference.options;
+    wanted.generate_batch = rows;
+    build(inference, config_, wanted);
   }
   bring_up_to_date(inference);
   return Generator(*inference.session, config_).generate(prompts, options, hooks);

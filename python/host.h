@@ -74,7 +74,7 @@ class Host {
   Host(ModelConfig config, int threads);
   Slot& slot(Purpose purpose) { return slots_[static_cast<size_t>(purpose)]; }
   Session& ready(Purpose purpose, const std::vector<Row>& rows, int64_t micro_batches = 1);
-  void build(Slot& slot, const ModelConfig& config);
+  void build(Slot& slot, const ModelConfig& config, CompileOptions wanted);
   void bring_up_to_date(Slot& slot);
   const Slot& newest() const;
   std::vector<HfArray> collect(const Session& session, const std::string& prefix) const;

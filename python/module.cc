@@ -11,7 +11,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <deque>
+#include <optional>
+#include <span>
 
 #include "base/error.h"
 #include "host.h"
@@ -39,57 +40,101 @@ nb::object as_array(FloatArray array) {
   }
 }
 
-// Rows of ids for one call. Spans point into the caller's array, or into `converted` where it was not int32.
+// A (rows, width) matrix of ids: the caller's array, read where it lies, or a copy of nested lists or of int64.
+class Ids {
+ public:
+  explicit Ids(const nb::object& from) {
+    if (PyList_Check(from.ptr()) || PyTuple_Check(from.ptr()))
+      read_lists(from);
+    else if (!nb::try_cast(from, array_))
+      throw_error(ErrorCode::invalid, "{}", kWanted);
+    else
+      read_array();
+  }
+
+  size_t rows() const { return rows_; }
+  size_t width() const { return width_; }
+  std::span<const int32_t> row(size_t r) const { return {data_ + r * width_, width_}; }
+
+ private:
+  static constexpr const char* kWanted =
+      "ids have the wrong type: expected int32 or int64 in a contiguous array of two dimensions, or rows in a list";
+
+  void read_lists(const nb::object& from) {
+    std::vector<std::vector<int64_t>> lists;
+    if (!nb::try_cast(from, lists)) throw_error(ErrorCode::invalid, "{}", kWanted);
+    rows_ = lists.size();
+    width_ = lists.empty() ? 0 : lists.front().size();
+    std::vector<int64_t> all;
+    for (size_t r = 0; r < rows_; ++r) {
+      if (lists[r].size() != width_)
+        throw_error(ErrorCode::invalid, "rows of different lengths: row {}, expected {} ids, got {}", r, width_,
+                    lists[r].size());
+      all.insert(all.end(), lists[r].begin(), lists[r].end());
+    }
+    narrow(all.data());
+  }
+
+  void read_array() {
+    rows_ = array_.shape(0);
+    width_ = array_.shape(1);
+    if (array_.dtype() == nb::dtype<int32_t>())
+      data_ = static_cast<const int32_t*>(array_.data());
+    else if (array_.dtype() == nb::dtype<int64_t>())
+      narrow(static_cast<const int64_t*>(array_.data()));
+    else
+      throw_error(ErrorCode::invalid, "{}", kWanted);
+  }
+
+  void narrow(const int64_t* wide) {
+    copy_.resize(rows_ * width_);
+    for (size_t i = 0; i < copy_.size(); ++i) {
+      if (wide[i] > INT32_MAX || wide[i] < INT32_MIN)
+        throw_error(ErrorCode::invalid, "id outside the vocabulary: row {}, position {}, got {}", i / width_,
+                    i % width_, wide[i]);
+      copy_[i] = static_cast<int32_t>(wide[i]);
+    }
+    data_ = copy_.data();
+  }
+
+  IdArray array_;
+  std::vector<int32_t> copy_;
+  const int32_t* data_ = nullptr;
+  size_t rows_ = 0, width_ = 0;
+};
+
+// The rows of one call, each with its targets.
 class Batch {
  public:
-  Batch(const IdArray& ids, const std::optional<IdArray>& targets) {
-    const std::span<const int32_t> tokens = read(ids);
-    const size_t rows = ids.shape(0), width = ids.shape(1);
-    if (targets) {
-      if (targets->shape(0) != rows || targets->shape(1) != width)
-        throw_error(ErrorCode::invalid, "targets have another shape than ids: expected ({}, {}), got ({}, {})", rows,
-                    width, targets->shape(0), targets->shape(1));
-      const std::span<const int32_t> wanted = read(*targets);
-      for (size_t r = 0; r < rows; ++r)
-        rows_.push_back({tokens.subspan(r * width, width), wanted.subspan(r * width, width)});
-      return;
-    }
-    if (width < 2) throw_error(ErrorCode::invalid, "without targets a row needs at least 2 ids, got {}", width);
-    for (size_t r = 0; r < rows; ++r) {
-      const std::span<const int32_t> row = tokens.subspan(r * width, width);
-      rows_.push_back({row.first(width - 1), row.subspan(1)});
-    }
+  Batch(const nb::object& ids, const nb::object& targets) : ids_(ids) {
+    if (targets.is_none()) return shift();
+    targets_.emplace(targets);
+    if (targets_->rows() != ids_.rows() || targets_->width() != ids_.width())
+      throw_error(ErrorCode::invalid, "targets have another shape than ids: expected ({}, {}), got ({}, {})",
+                  ids_.rows(), ids_.width(), targets_->rows(), targets_->width());
+    for (size_t r = 0; r < ids_.rows(); ++r) rows_.push_back({ids_.row(r), targets_->row(r)});
   }
 
   // For forward(): nothing is predicted.
-  explicit Batch(const IdArray& ids) {
-    const std::span<const int32_t> tokens = read(ids);
-    const size_t width = ids.shape(1);
-    std::vector<int32_t>& ignored = converted_.emplace_back(width, -1);
-    for (size_t r = 0; r < ids.shape(0); ++r) rows_.push_back({tokens.subspan(r * width, width), ignored});
+  explicit Batch(const nb::object& ids) : ids_(ids), ignored_(ids_.width(), -1) {
+    for (size_t r = 0; r < ids_.rows(); ++r) rows_.push_back({ids_.row(r), ignored_});
   }
 
   const std::vector<Row>& rows() const { return rows_; }
+  size_t width() const { return ids_.width(); }
 
  private:
-  std::span<const int32_t> read(const IdArray& array) {
-    const size_t count = array.shape(0) * array.shape(1);
-    if (array.dtype() == nb::dtype<int32_t>()) return {static_cast<const int32_t*>(array.data()), count};
-    if (array.dtype() != nb::dtype<int64_t>())
-      throw_error(ErrorCode::invalid, "ids have the wrong type: expected int32 or int64");
-    const auto* data = static_cast<const int64_t*>(array.data());
-    std::vector<int32_t> narrow(count);
-    for (size_t i = 0; i < count; ++i) {
-      if (data[i] > INT32_MAX || data[i] < INT32_MIN)
-        throw_error(ErrorCode::invalid, "id outside the vocabulary: row {}, position {}, got {}", i / array.shape(1),
-                    i % array.shape(1), data[i]);
-      narrow[i] = static_cast<int32_t>(data[i]);
-    }
-    converted_.push_back(std::move(narrow));
-    return converted_.back();
+  // Without targets each id is the target of the one before it.
+  void shift() {
+    if (ids_.width() < 2)
+      throw_error(ErrorCode::invalid, "without targets a row needs at least 2 ids, got {}", ids_.width());
+    for (size_t r = 0; r < ids_.rows(); ++r)
+      rows_.push_back({ids_.row(r).first(ids_.width() - 1), ids_.row(r).subspan(1)});
   }
 
-  std::deque<std::vector<int32_t>> converted_;
+  Ids ids_;
+  std::optional<Ids> targets_;
+  std::vector<int32_t> ignored_;
   std::vector<Row> rows_;
 };
 
@@ -109,21 +154,21 @@ class Model {
 
   Host& host() const { return *host_; }
 
-  nb::object forward(const IdArray& ids) {
+  nb::object forward(const nb::object& ids) {
     const Batch batch(ids);
     LogitsView view;
     {
       const nb::gil_scoped_release release;
       view = host_->forward(batch.rows());
     }
-    const size_t shape[3] = {static_cast<size_t>(view.rows), ids.shape(1), static_cast<size_t>(view.vocab)};
+    const size_t shape[3] = {static_cast<size_t>(view.rows), batch.width(), static_cast<size_t>(view.vocab)};
     const int64_t strides[3] = {view.row_stride * view.vocab, view.vocab, 1};
     const nb::capsule owner(new std::shared_ptr<Session>(view.session),
                             [](void* p) noexcept { delete static_cast<std::shared_ptr<Session>*>(p); });
     return as_array(FloatArray(view.data, 3, shape, owner, strides));
   }
 
-  double loss(const IdArray& ids, const std::optional<IdArray>& targets) {
+  double loss(const nb::object& ids, const nb::object& targets) {
     const Batch batch(ids, targets);
     remember(batch);
     const nb::gil_scoped_release release;
@@ -206,10 +251,12 @@ class Trainer {
   Trainer(const Model& model, const LearningRate& rate, const UpdateOptions& update, int64_t accumulate, uint64_t seed)
       : model_(model), rate_(rate), seed_(seed) {
     const nb::gil_scoped_release release;
+    if (accumulate < 1)
+      throw_error(ErrorCode::usage, "bad option: accumulate, expected a number from 1 on, got {}", accumulate);
     trainer_ = model_.host().add_trainer({.accumulate = accumulate, .update = update});
   }
 
-  TrainerStep step(const IdArray& ids, const std::optional<IdArray>& targets) {
+  TrainerStep step(const nb::object& ids, const nb::object& targets) {
     const Batch batch(ids, targets);
     TrainerStep out{.step = steps_ + 1, .lr = learning_rate(rate_, steps_ + 1)};
     {

@@ -259,6 +259,8 @@ HfConfig parse_hf_config(std::string_view text, const std::string& where) {
 HfConfig read_hf_config(const std::string& path) {
   std::filesystem::path file(path);
   std::error_code ignored;
+  if (!std::filesystem::exists(file, ignored))
+    throw_error(ErrorCode::io, "no such model: {}, expected a model folder or a file of weights", path);
   if (std::filesystem::is_directory(file, ignored))
     file /= "config.json";
   else if (!path.ends_with(".json") || path.ends_with(".index.json"))

@@ -17,7 +17,6 @@ namespace {
 
 constexpr size_t kMaxSlots = size_t{1} << 17;  // of the memory of pieces
 constexpr size_t kMaxRemembered = 48;          // bytes; longer pieces seldom come again
-constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
 // The places of special-token texts, leftmost first, the longest of those at one place, none overlapping.
 class SpecialFinder {
@@ -219,29 +218,6 @@ void Encoder::grow() {
 std::vector<int32_t> encode(const Tokenizer& tokenizer, std::string_view text, const EncodeOptions& options) {
   std::vector<int32_t> out;
   Encoder(tokenizer).encode(text, out, options);
-  return out;
-}
-
-std::string StreamDecoder::push(int32_t id) {
-  held_ += tokenizer_.token(id);
-  return take(false);
-}
-
-std::string StreamDecoder::finish() { return take(true); }
-
-std::string StreamDecoder::take(bool at_end) {
-  std::string out;
-  size_t at = 0;
-  while (at < held_.size()) {
-    const Utf8Char next = decode_utf8(held_, at);
-    if (next.cut && !at_end) break;
-    if (next.valid || mode_ == Mode::bytes)
-      out.append(held_, at, next.length);
-    else
-      out += kReplacement;
-    at += next.length;
-  }
-  held_.erase(0, at);
   return out;
 }
 

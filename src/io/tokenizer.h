@@ -100,23 +100,4 @@ class Encoder {
 
 std::vector<int32_t> encode(const Tokenizer& tokenizer, std::string_view text, const EncodeOptions& options = {});
 
-// Ids one by one to text that is UTF-8 at every step: bytes of a character that is not complete are held back.
-class StreamDecoder {
- public:
-  enum class Mode {
-    text,  // ill-formed parts come out as U+FFFD
-    bytes  // they come out as they are
-  };
-  StreamDecoder(const Tokenizer& tokenizer, Mode mode) : tokenizer_(tokenizer), mode_(mode) {}
-  std::string push(int32_t id);
-  std::string finish();  // what was held back
-
- private:
-  std::string take(bool at_end);
-
-  const Tokenizer& tokenizer_;
-  Mode mode_;
-  std::string held_;
-};
-
 }  // namespace lamina

@@ -29,16 +29,16 @@ Lead lead_of(unsigned byte) {
 Utf8Char decode_utf8(std::string_view text, size_t at) {
   const unsigned first = byte_at(text, at);
   const Lead lead = lead_of(first);
-  if (lead.length == 1) return {first, 1, true, false};
-  if (lead.length == 0) return {0, 1, false, false};
+  if (lead.length == 1) return {first, 1, true};
+  if (lead.length == 0) return {0, 1, false};
   uint32_t code = first & (0xFFu >> (lead.length + 1));
   for (uint32_t i = 1; i < lead.length; ++i) {
-    if (at + i >= text.size()) return {0, i, false, true};
+    if (at + i >= text.size()) return {0, i, false};
     const unsigned next = byte_at(text, at + i);
-    if (next < (i == 1 ? lead.low : 0x80u) || next > (i == 1 ? lead.high : 0xBFu)) return {0, i, false, false};
+    if (next < (i == 1 ? lead.low : 0x80u) || next > (i == 1 ? lead.high : 0xBFu)) return {0, i, false};
     code = code << 6 | (next & 0x3Fu);
   }
-  return {code, lead.length, true, false};
+  return {code, lead.length, true};
 }
 
 size_t find_invalid_utf8(std::string_view text) {

@@ -14,7 +14,6 @@ struct Utf8Char {
   uint32_t code = 0;
   uint32_t length = 1;
   bool valid = false;
-  bool cut = false;  // ill-formed only because the text ends: more bytes could make it a character
 };
 
 Utf8Char decode_utf8(std::string_view text, size_t at);  // at < text.size()

@@ -290,34 +290,5 @@ TEST(Tokenizer, RefusesPartsThatDoNotFit) {
   refuse([](TokenizerParts& p) { p.tokens[261].clear(); }, {"f.json"});
 }
 
-TEST(StreamDecoder, T12CharactersOverSeveralTokens) {
-  const Tokenizer tokenizer = small_tokenizer();
-  const std::string text = "é🙂 日本a";
-  const std::vector<int32_t> ids = encode(tokenizer, text);
-  ASSERT_EQ(ids.size(), 2u + 4 + 1 + 3 + 3 + 1);
-  for (size_t cut = 0; cut <= ids.size(); ++cut) {
-    StreamDecoder stream(tokenizer, StreamDecoder::Mode::text), raw(tokenizer, StreamDecoder::Mode::bytes);
-    std::string joined, bytes;
-    for (size_t i = 0; i < cut; ++i) {
-      const std::string chunk = stream.push(ids[i]);
-      EXPECT_EQ(find_invalid_utf8(chunk), kNoFault);
-      joined += chunk;
-      bytes += raw.push(ids[i]);
-    }
-    const std::string rest = stream.finish();
-    const std::string whole = tokenizer.decode(std::span(ids).first(cut));
-    EXPECT_TRUE(rest.empty() || rest == "\xEF\xBF\xBD") << cut;
-    EXPECT_EQ(rest.empty(), find_invalid_utf8(whole) == kNoFault) << cut;
-    EXPECT_EQ(joined, whole.substr(0, std::min(find_invalid_utf8(whole), whole.size())));
-    EXPECT_EQ(bytes + raw.finish(), whole);
-  }
-  StreamDecoder stream(tokenizer, StreamDecoder::Mode::text);
-  std::string out;
-  for (const int32_t id : encode(tokenizer, "a", {})) out += stream.push(id);
-  const std::string bad = "\xE6\xFFz";
-  for (const char byte : bad) out += stream.push(tokenizer.parts().tokens[0].empty() ? 0 : test::byte_id(byte));
-  EXPECT_EQ(out + stream.finish(), "a\xEF\xBF\xBD\xEF\xBF\xBDz");
-}
-
 }  // namespace
 }  // namespace lamina

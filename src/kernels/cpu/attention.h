@@ -17,7 +17,6 @@ namespace lamina::LAMINA_ISA_NAMESPACE {
 
 constexpr int kQueries = 48;  // a multiple of kTileRows and of kPanel
 constexpr int kKeys = 64;
-constexpr int kVecQueries = kQueries / kLanes;
 static_assert(kQueries % kTileRows == 0 && kQueries % kPanel == 0);
 
 LAMINA_INLINE float infinity() { return __builtin_inff(); }

@@ -56,7 +56,8 @@ struct Span {
   const float* x;       // first row, first k of the chunk
   const float* weight;  // first panel of the block, first k of the chunk
   int64_t n;            // k in the chunk
-  float* partial;       // (rows of the sliver, columns of the block) in scratch
+  float* partial;       // sums so far, (rows of the task, kStride) in scratch; null where one chunk is all
+  int64_t sliver;       // where the sliver begins in `partial`
   bool first, last;     // the chunk
   int64_t row, column;  // of y, where the tile begins
   const float* next;    // the sliver after this one, fetched meanwhile into the second-level cache
@@ -95,12 +96,12 @@ LAMINA_INLINE void finish(const Problem& p, Vec (&sum)[rows][vecs], int64_t row,
 
 // The tile's target is fetched while its sums are made.
 template <int rows>
-LAMINA_INLINE void fetch_target(const Problem& p, const Span& s, int64_t panel, const float* partial) {
+LAMINA_INLINE void fetch_target(const Problem& p, const Span& s, int64_t panel) {
   LAMINA_UNROLL for (int i = 0; i < rows; ++i) {
     const float* y = p.y + (s.row + i) * p.N + s.column + panel * kPanel;
     LAMINA_UNROLL for (int j = 0; j < kPanel; j += kLine) {
       if (s.last) __builtin_prefetch(y + j, 1, 2);
-      if (!s.first) __builtin_prefetch(partial + i * kStride + j, 0, 3);
+      if (!s.first) __builtin_prefetch(s.partial + s.sliver + i * kStride + panel * kPanel + j, 0, 3);
     }
     if (s.last) __builtin_prefetch(y + kPanel - 1, 1, 2);
   }
@@ -112,8 +113,7 @@ LAMINA_NOINLINE void tile(const Problem& p, const Span& s, int64_t panel) {
   Vec sum[rows][kTileVecs];
   clear(sum);
   const float* w = s.weight + panel * p.K * kPanel;
-  float* partial = s.partial + panel * kPanel;
-  fetch_target<rows>(p, s, panel, partial);
+  fetch_target<rows>(p, s, panel);
   int64_t k = 0;
   for (; k + kLine <= s.n; k += kLine) {
     LAMINA_UNROLL for (int i = 0; i < kRowsAhead; ++i) {
@@ -122,10 +122,11 @@ LAMINA_NOINLINE void tile(const Problem& p, const Span& s, int64_t panel) {
     multiply_add(sum, s.x + k, p.K, 1, w + k * kPanel, kPanel, kLine);
   }
   multiply_add(sum, s.x + k, p.K, 1, w + k * kPanel, kPanel, s.n - k);
+  const int64_t at = s.sliver + panel * kPanel;
   if (!s.first) {
     LAMINA_UNROLL for (int i = 0; i < rows; ++i) {
       LAMINA_UNROLL for (int j = 0; j < kTileVecs; ++j) {
-        sum[i][j] = add(load(partial + i * kStride + j * kLanes), sum[i][j]);
+        sum[i][j] = add(load(s.partial + at + i * kStride + j * kLanes), sum[i][j]);
       }
     }
   }
@@ -133,7 +134,7 @@ LAMINA_NOINLINE void tile(const Problem& p, const Span& s, int64_t panel) {
     finish(p, sum, s.row, s.column + panel * kPanel);
   } else {
     LAMINA_UNROLL for (int i = 0; i < rows; ++i) {
-      LAMINA_UNROLL for (int j = 0; j < kTileVecs; ++j) store(partial + i * kStride + j * kLanes, sum[i][j]);
+      LAMINA_UNROLL for (int j = 0; j < kTileVecs; ++j) store(s.partial + at + i * kStride + j * kLanes, sum[i][j]);
     }
   }
 }
@@ -150,10 +151,11 @@ void run_task(const Problem& p, int64_t task, float* scratch) {
     s.last = k + kChunk >= p.K;
     s.weight = p.weight + first_panel * p.K * kPanel + k * kPanel;
     s.column = first_panel * kPanel;
+    s.partial = scratch;
     for (s.row = first_row; s.row < end_row; s.row += kTileRows) {
       s.x = p.x + s.row * p.K + k;
       s.next = s.row + 2 * kTileRows <= end_row ? s.x + kTileRows * p.K : s.x;
-      s.partial = scratch + (s.row - first_row) * kStride;
+      s.sliver = (s.row - first_row) * kStride;
       with_rows<kTileRows>(end_row - s.row, [&]<int rows>() {
         for (int64_t panel = 0; panel < panels; ++panel) tile<rows>(p, s, panel);
       });
