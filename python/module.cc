@@ -107,7 +107,10 @@ class Ids {
 class Batch {
  public:
   Batch(const nb::object& ids, const nb::object& targets) : ids_(ids) {
-    if (targets.is_none()) return shift();
+    if (targets.is_none()) {
+      shift();
+      return;
+    }
     targets_.emplace(targets);
     if (targets_->rows() != ids_.rows() || targets_->width() != ids_.width())
       throw_error(ErrorCode::invalid, "targets have another shape than ids: expected ({}, {}), got ({}, {})",
