@@ -70,6 +70,7 @@ Data open(const Options& options, const ModelConfig& config, int64_t seq) {
                      .valid_fraction = 0.0,
                      .token_type = options.token_type,
                      .replace_invalid_utf8 = options.invalid_utf8 == "replace",
+                     .threads = options.threads ? static_cast<int>(*options.threads) : cpu_count(),
                      .seq = seq};
   if (!options.tokenizer.empty())
     wanted.tokenizers = {options.tokenizer};

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "io/bpe_train.h"
+#include "io/encode_documents.h"
 #include "io/text_files.h"
 #include "io/tokenizer_files.h"
 
@@ -73,29 +74,33 @@ class Reader {
 
   TokenStream stream(const std::vector<std::string>& files) {
     TokenStream out;
-    for (const std::string& path : files) {
-      if (data_.is_text) {
-        out.add(data_.texts.emplace_back(encode_file(path)));
-      } else {
-        out.add(data_.files.emplace_back(path, token_type(options_.token_type)));
-      }
+    if (data_.is_text) {
+      for (std::vector<int32_t>& ids : encode_files(files)) out.add(data_.texts.emplace_back(std::move(ids)));
+    } else {
+      for (const std::string& path : files) out.add(data_.files.emplace_back(path, token_type(options_.token_type)));
     }
     return out;
   }
 
   // Documents end with <|endoftext|>, so that the model learns where one does.
-  std::vector<int32_t> encode_file(const std::string& path) {
-    const TextFile file(path, invalid());
-    if (file.had_bom()) say_(fmt::format("{}: byte-order mark dropped", path));
-    if (file.replaced() > 0) say_(fmt::format("{}: {} ill-formed parts replaced by U+FFFD", path, file.replaced()));
-    std::vector<int32_t> ids;
-    EncodeOptions options;
-    options.where = path;
-    special_ += Encoder(*data_.tokenizer).encode(file.text(), ids, options).special;
-    data_.text_bytes += static_cast<int64_t>(file.text().size());
-    const std::optional<int32_t> end = data_.tokenizer->end_of_text();
-    if (end && !ids.empty()) ids.push_back(*end);
-    return ids;
+  std::vector<std::vector<int32_t>> encode_files(const std::vector<std::string>& paths) {
+    std::deque<TextFile> files;
+    std::vector<Document> documents;
+    for (const std::string& path : paths) {
+      const TextFile& file = files.emplace_back(path, invalid());
+      if (file.had_bom()) say_(fmt::format("{}: byte-order mark dropped", path));
+      if (file.replaced() > 0) say_(fmt::format("{}: {} ill-formed parts replaced by U+FFFD", path, file.replaced()));
+      documents.push_back({file.text(), path, file.had_bom() ? 3 : 0});
+      data_.text_bytes += static_cast<int64_t>(file.text().size());
+    }
+    ThreadTeam team(options_.threads);
+    EncodeCounts counts;
+    std::vector<std::vector<int32_t>> out = encode_documents(*data_.tokenizer, documents, team, {}, counts);
+    special_ += counts.special;
+    if (const std::optional<int32_t> end = data_.tokenizer->end_of_text())
+      for (std::vector<int32_t>& ids : out)
+        if (!ids.empty()) ids.push_back(*end);
+    return out;
   }
 
   void split(const TokenStream& all) {

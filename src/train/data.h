@@ -21,6 +21,7 @@ struct DataOptions {
   std::string token_type = {};                // "": by the header, else u16
   bool replace_invalid_utf8 = false;
   std::vector<std::string> tokenizers = {};  // folders, the first is taken
+  int threads = 1;                           // that encode text
   int64_t trained_vocab = 0;                 // ids of a tokenizer trained here; 0: one has to be found
   int64_t seq = 1;  // validation needs a window: where the fraction is not asked for and has none,
                     // all of it is training data

@@ -59,6 +59,7 @@ class Run {
                     .valid_fraction = options_.valid_fraction,
                     .token_type = options_.token_type,
                     .replace_invalid_utf8 = options_.invalid_utf8 == "replace",
+                    .threads = options_.thread_count(),
                     .trained_vocab = source_.folder.empty() ? options_.vocab_size.value_or(config_.vocab_size) : 0,
                     .seq = seq_};
     if (!options_.tokenizer.empty()) out.tokenizers.push_back(options_.tokenizer);

@@ -121,7 +121,7 @@ TEST(FuzzReplay, HfIndex) {
   replay(fuzz::hf_index,
          {R"({"metadata":{"total_size":4},"weight_map":{"x":"a.safetensors"}})", R"({"weight_map":{}})",
           R"({"weight_map":{"x":"../a.safetensors","y":"b.safetensors"}})"},
-         1000);
+         200);
 }
 
 TEST(FuzzReplay, TokenizerJson) {
@@ -129,7 +129,7 @@ TEST(FuzzReplay, TokenizerJson) {
   replay(fuzz::tokenizer_json,
          {test::small_json(test::merges_as_texts()).dump(), test::small_json(test::merges_as_pairs()).dump(),
           tokenizer_json_text(test::small_tokenizer())},
-         1000);
+         500);
 }
 
 TEST(FuzzReplay, MergesTxt) {
@@ -142,7 +142,7 @@ TEST(FuzzReplay, TokenFile) {
   const int32_t words[] = {20240520, 1, 4};
   std::memcpy(llmc.data(), words, sizeof words);
   replay(fuzz::token_file, {llmc + std::string("\1\0\2\0\3\0\4\0", 8), std::string("\1\0\0\0\x60\0\0\0", 8), "", "a"},
-         5000);
+         1000);
 }
 
 TEST(FuzzReplay, Text) {

@@ -184,6 +184,8 @@ TEST(HfConfig, FindsTheFile) {
   const test::TempDir dir;
   dir.write("config.json", R"({"model_type":"gpt2","n_layer":5})");
   dir.write("other.json", R"({"model_type":"gpt2","n_layer":6})");
+  dir.write("model.safetensors", "");
+  dir.write("model.safetensors.index.json", "");
   EXPECT_EQ(read_hf_config(dir.path()).model.n_layer, 5);
   EXPECT_EQ(read_hf_config(dir.file("other.json")).model.n_layer, 6);
   EXPECT_EQ(read_hf_config(dir.file("model.safetensors")).model.n_layer, 5);

@@ -90,7 +90,9 @@ TEST(Safetensors, ReadsWhatTheFormatAllows) {
   for (const char* metadata :
        {"", R"("__metadata__":{},)", R"("__metadata__":null,)", R"("__metadata__":{"step":"7"},)"}) {
     const std::string header = "{" + std::string(metadata) + R"("probe.weight":)" + entry("[2]", "[0,8]") + "}";
-    const Safetensors content = parse(safetensors_bytes_of(header, std::string("\0\0\x80\x3f\0\0\0\x40", 8)));
+    // The tensors are views: the bytes must outlive them.
+    const std::string bytes = safetensors_bytes_of(header, std::string("\0\0\x80\x3f\0\0\0\x40", 8));
+    const Safetensors content = parse(bytes);
     ASSERT_EQ(content.tensors.size(), 1u);
     float values[2];
     std::memcpy(values, content.tensors[0].bytes.data(), 8);

@@ -29,6 +29,9 @@ void* counted_aligned(std::size_t size, std::align_val_t alignment) {
 
 void* operator new(std::size_t size) { return counted(size); }
 void* operator new[](std::size_t size) { return counted(size); }
+// What the library's temporary buffers use.
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept { return counted(size); }
+void* operator new[](std::size_t size, const std::nothrow_t&) noexcept { return counted(size); }
 void* operator new(std::size_t size, std::align_val_t alignment) { return counted_aligned(size, alignment); }
 void* operator new[](std::size_t size, std::align_val_t alignment) { return counted_aligned(size, alignment); }
 void operator delete(void* memory) noexcept { std::free(memory); }
