@@ -4,21 +4,24 @@
 //   k  | xᵀ xᵀ xᵀ |    x   m  | dy dy dy … |    =    k  | dW … |
 //
 // Both operands would be read with the stride of a whole row, so both are packed: x into slivers of kTileRows columns,
-// dy into panels of kPanel columns, each with its tokens one after the other. For each chunk of tokens: pack x of the
-// task; for some panels at a time: pack dy; for each panel, which stays in the first-level cache: for each sliver of x:
-// one register tile, added to dW in the order of its memory. acc comes first, then the chunks in rising order. A task
-// is a block of k by a block of n.
+// dy into panels of kPanel columns, each with its tokens one after the other. A task is a block of k by a block of n:
+//
+//   for each chunk of tokens: pack dy; for each sub-block of k: pack x, which stays in the second-level cache;
+//     for each panel, which stays in the first-level cache: for each sliver: one register tile, added to dW
+//
+// acc comes first, then the chunks in rising order.
 #include "kernels/cpu/gemm.h"
 
 namespace lamina::LAMINA_ISA_NAMESPACE {
 namespace {
 
 constexpr int64_t kChunk = 256;                // tokens
-constexpr int64_t kSubPanels = 192 / kPanel;   // packed at a time
-constexpr int64_t kMostPanels = 384 / kPanel;  // of a task
-constexpr int64_t kMostK = 768;
-constexpr int64_t kLeastK = 192;
-constexpr int64_t kEnoughTasks = 4;  // every further cut packs something twice
+constexpr int64_t kMostPanels = 768 / kPanel;  // of a task
+constexpr int64_t kMostK = 768;                // of a task
+constexpr int64_t kSubK = 192;                 // packed at a time; a multiple of kTileRows
+constexpr int64_t kManyTasks = 8;              // while they are fewer, blocks of n are halved once
+constexpr int64_t kEnoughTasks = 4;            // and then k is cut: every further cut packs something twice
+static_assert(kSubK % kTileRows == 0);
 
 struct Problem {
   const float* x;    // (M, K)
@@ -26,7 +29,8 @@ struct Problem {
   const float* acc;  // (K, N) in panels, or null
   float* dw;         // (K, N) in panels
   int64_t M, K, N;
-  int64_t panels, n_blocks, k_blocks, k_per_block;
+  int64_t panels, panels_per_task, k_per_task;
+  int64_t n_tasks, k_tasks;
 };
 
 Problem problem_of(const Args& args) {
@@ -39,32 +43,46 @@ Problem problem_of(const Args& args) {
   p.K = last_dim(args.in[0]);
   p.N = last_dim(args.in[1]);
   p.panels = ceil_div(p.N, kPanel);
-  p.n_blocks = ceil_div(p.panels, kMostPanels);
-  int64_t blocks = ceil_div(p.K, kMostK);
-  if (p.n_blocks * blocks < kEnoughTasks)
-    blocks = smaller(ceil_div(p.K, kLeastK), ceil_div(kEnoughTasks, larger(1, p.n_blocks)));
-  p.k_per_block = ceil_div(ceil_div(p.K, larger(1, blocks)), kTileRows) * kTileRows;
-  p.k_blocks = p.K == 0 ? 0 : ceil_div(p.K, p.k_per_block);
+  int64_t k_tasks = ceil_div(p.K, kMostK);
+  p.panels_per_task = kMostPanels;
+  if (ceil_div(p.panels, kMostPanels) * k_tasks < kManyTasks) p.panels_per_task /= 2;
+  p.n_tasks = ceil_div(p.panels, p.panels_per_task);
+  if (p.n_tasks * k_tasks < kEnoughTasks)
+    k_tasks = smaller(ceil_div(p.K, kSubK), ceil_div(kEnoughTasks, larger(1, p.n_tasks)));
+  p.k_per_task = ceil_div(ceil_div(p.K, larger(1, k_tasks)), kTileRows) * kTileRows;
+  p.k_tasks = p.K == 0 ? 0 : ceil_div(p.K, p.k_per_task);
   return p;
 }
 
+// Floats between strips, so that they do not compete for the same sets of a cache; the packer may spill into them.
+constexpr int64_t kGap = 16;
+constexpr int64_t strip(int64_t width, int64_t tokens) { return width * tokens + kGap; }
+
 // Columns [0, n) of `tokens` rows of src  ->  strips of `width` columns, each with its rows one after the other; zero
-// beyond n. Some rows at a time, so that whole lines are written.
+// beyond n. `readable`: columns of src that exist, n or more. A few rows at a time, so that whole lines are written and
+// few are open.
 template <int width>
-LAMINA_NOINLINE void pack(const float* src, int64_t ld, int64_t n, int64_t tokens, float* dst) {
-  constexpr int64_t group = 16;
+LAMINA_NOINLINE void pack(const float* src, int64_t ld, int64_t n, int64_t readable, int64_t tokens, float* dst) {
+  constexpr int64_t group = 8;
+  constexpr int64_t moved = width > 4 ? (width + 7) / 8 * 8 : width;  // whole vectors: what is too much is overwritten
+  static_assert(moved - width <= kGap);
   for (int64_t first = 0; first < tokens; first += group) {
-    const int64_t end = smaller(tokens, first + group);
+    const int64_t rows = smaller(group, tokens - first);
     for (int64_t c = 0; c < n; c += width) {
-      float* to = dst + c * tokens + first * width;
+      float* to = dst + c / width * strip(width, tokens) + first * width;
       const float* from = src + first * ld + c;
-      const int64_t valid = smaller(width, n - c);
-      for (int64_t m = first; m < end; ++m, to += width, from += ld) {
-        if (valid == width) {
-          __builtin_memcpy(to, from, width * sizeof(float));
-        } else {
-          for (int64_t i = 0; i < width; ++i) to[i] = i < valid ? from[i] : 0.0f;
+      if (c % kLine < width &&
+          first + 2 * group <= tokens) {  // a line that was not met before: fetch that of later rows
+        LAMINA_UNROLL for (int64_t m = group; m < 2 * group; ++m) __builtin_prefetch(from + m * ld, 0, 3);
+      }
+      if (rows == group && c + width <= n && c + moved <= readable) {
+        LAMINA_UNROLL for (int64_t m = 0; m < group; ++m) {
+          __builtin_memcpy(to + m * width, from + m * ld, moved * sizeof(float));
         }
+        continue;
+      }
+      for (int64_t m = 0; m < rows; ++m) {
+        for (int64_t i = 0; i < width; ++i) to[m * width + i] = c + i < n ? from[m * ld + i] : 0.0f;
       }
     }
   }
@@ -96,30 +114,48 @@ LAMINA_NOINLINE void tile(const Step& s, const float* x, const float* dy) {
   }
 }
 
+struct Part {
+  int64_t m, tokens;         // the chunk
+  int64_t panel, end_panel;  // of the task
+  int64_t k, end_k;          // the sub-block
+};
+
+// All tiles of one sub-block of k.
+void multiply(const Problem& p, const Part& part, const float* slivers, const float* panels) {
+  Step s{};
+  s.tokens = part.tokens;
+  for (int64_t panel = part.panel; panel < part.end_panel; ++panel) {
+    s.columns = p.N - panel * kPanel;
+    const float* x = slivers;
+    for (int64_t k = part.k; k < part.end_k; k += kTileRows) {
+      const int64_t at = (panel * p.K + k) * kPanel;
+      s.rows = part.end_k - k;
+      s.to = p.dw + at;
+      s.add = part.m > 0 ? s.to : p.acc == nullptr ? nullptr : p.acc + at;
+      tile(s, x, panels);
+      x += strip(kTileRows, part.tokens);
+    }
+    panels += strip(kPanel, part.tokens);
+  }
+}
+
 void run_task(const Problem& p, int64_t task, float* scratch) {
-  const int64_t k0 = task % p.k_blocks * p.k_per_block;
-  const int64_t k_end = smaller(p.K, k0 + p.k_per_block);
-  const int64_t first_panel = task / p.k_blocks * kMostPanels;
-  const int64_t end_panel = smaller(p.panels, first_panel + kMostPanels);
+  const int64_t first_k = task % p.k_tasks * p.k_per_task;
+  const int64_t end_k = smaller(p.K, first_k + p.k_per_task);
+  Part part{};
+  part.panel = task / p.k_tasks * p.panels_per_task;
+  part.end_panel = smaller(p.panels, part.panel + p.panels_per_task);
+  const int64_t n = part.panel * kPanel;
+  const int64_t columns = smaller(p.N, part.end_panel * kPanel) - n;
   float* slivers = scratch;
-  float* panels = scratch + p.k_per_block * kChunk;
-  for (int64_t m = 0; m == 0 || m < p.M; m += kChunk) {
-    Step s{};
-    s.tokens = smaller(kChunk, p.M - m);
-    pack<kTileRows>(p.x + m * p.K + k0, p.K, k_end - k0, s.tokens, slivers);
-    for (int64_t sub = first_panel; sub < end_panel; sub += kSubPanels) {
-      const int64_t sub_end = smaller(end_panel, sub + kSubPanels);
-      pack<kPanel>(p.dy + m * p.N + sub * kPanel, p.N, smaller(p.N, sub_end * kPanel) - sub * kPanel, s.tokens, panels);
-      for (int64_t panel = sub; panel < sub_end; ++panel) {
-        s.columns = p.N - panel * kPanel;
-        for (int64_t k = k0; k < k_end; k += kTileRows) {
-          const int64_t at = (panel * p.K + k) * kPanel;
-          s.rows = k_end - k;
-          s.to = p.dw + at;
-          s.add = m > 0 ? s.to : p.acc == nullptr ? nullptr : p.acc + at;
-          tile(s, slivers + (k - k0) * s.tokens, panels + (panel - sub) * kPanel * s.tokens);
-        }
-      }
+  float* panels = scratch + kSubK / kTileRows * strip(kTileRows, kChunk);
+  for (part.m = 0; part.m == 0 || part.m < p.M; part.m += kChunk) {
+    part.tokens = smaller(kChunk, p.M - part.m);
+    pack<kPanel>(p.dy + part.m * p.N + n, p.N, columns, p.N - n, part.tokens, panels);
+    for (part.k = first_k; part.k < end_k; part.k += kSubK) {
+      part.end_k = smaller(end_k, part.k + kSubK);
+      pack<kTileRows>(p.x + part.m * p.K + part.k, p.K, part.end_k - part.k, p.K - part.k, part.tokens, slivers);
+      multiply(p, part, slivers, panels);
     }
   }
 }
@@ -131,12 +167,13 @@ void run(const Args& args, int64_t begin, int64_t end, std::byte* scratch) noexc
 
 int64_t tasks(const Args& args) noexcept {
   const Problem p = problem_of(args);
-  return p.n_blocks * p.k_blocks;
+  return p.n_tasks * p.k_tasks;
 }
 
 int64_t scratch_bytes(const Args& args) noexcept {
   const Problem p = problem_of(args);
-  return (p.k_per_block + kSubPanels * kPanel) * kChunk * static_cast<int64_t>(sizeof(float));
+  const int64_t slivers = kSubK / kTileRows * strip(kTileRows, kChunk);
+  return (slivers + p.panels_per_task * strip(kPanel, kChunk)) * static_cast<int64_t>(sizeof(float));
 }
 
 }  // namespace

@@ -20,6 +20,7 @@ constexpr int64_t kMostRowsInScratch = 256;
 constexpr int64_t kFewRows = 64;  // no task smaller than this for the sake of balance
 constexpr int64_t kEnoughTasks = 16;
 constexpr int kRowsAhead = (kTileRows + kBlockPanels - 1) / kBlockPanels;  // rows of the next sliver fetched per panel
+constexpr int64_t kColdAhead = 2048;  // floats of W fetched ahead by the first sliver, more than a memory latency
 
 struct Problem {
   const float* x;         // (M, K)
@@ -61,6 +62,7 @@ struct Span {
   bool first, last;     // the chunk
   int64_t row, column;  // of y, where the tile begins
   const float* next;    // the sliver after this one, fetched meanwhile into the second-level cache
+  bool cold;            // the first sliver: it meets the block of W in memory
 };
 
 template <int rows, int vecs>
@@ -119,6 +121,9 @@ LAMINA_NOINLINE void tile(const Problem& p, const Span& s, int64_t panel) {
     LAMINA_UNROLL for (int i = 0; i < kRowsAhead; ++i) {
       __builtin_prefetch(s.next + (panel * kRowsAhead + i) % kTileRows * p.K + k, 0, 2);
     }
+    if (s.cold) {
+      LAMINA_UNROLL for (int i = 0; i < kPanel; ++i) __builtin_prefetch(w + k * kPanel + kColdAhead + i * kLine, 0, 3);
+    }
     multiply_add(sum, s.x + k, p.K, 1, w + k * kPanel, kPanel, kLine);
   }
   multiply_add(sum, s.x + k, p.K, 1, w + k * kPanel, kPanel, s.n - k);
@@ -155,6 +160,7 @@ void run_task(const Problem& p, int64_t task, float* scratch) {
     for (s.row = first_row; s.row < end_row; s.row += kTileRows) {
       s.x = p.x + s.row * p.K + k;
       s.next = s.row + 2 * kTileRows <= end_row ? s.x + kTileRows * p.K : s.x;
+      s.cold = s.row == first_row;
       s.sliver = (s.row - first_row) * kStride;
       with_rows<kTileRows>(end_row - s.row, [&]<int rows>() {
         for (int64_t panel = 0; panel < panels; ++panel) tile<rows>(p, s, panel);
