@@ -115,10 +115,10 @@ std::vector<NameProblem> compare_with_index(const std::vector<SafetensorsFile>& 
   for (const auto& [tensor, shard] : index) {
     const auto at = home.find(tensor);
     if (at == home.end())
-      problems.push_back({ProblemKind::missing, fmt::format("{} is not in {}", quote_text(tensor), shard)});
+      problems.push_back({ProblemKind::missing, fmt::format("{} from {}", quote_text(tensor), shard)});
     else if (at->second != shard)
       problems.push_back(
-          {ProblemKind::missing, fmt::format("{} is in {}, the index says {}", quote_text(tensor), at->second, shard)});
+          {ProblemKind::missing, fmt::format("{} from {}: it is in {}", quote_text(tensor), shard, at->second)});
   }
   std::stable_sort(problems.begin(), problems.end(),
                    [](const NameProblem& a, const NameProblem& b) { return a.kind < b.kind; });

@@ -21,7 +21,7 @@ std::string lines(uint64_t seed, size_t size) {
 
 TEST(EncodeDocuments, SameIdsForAnyNumberOfThreads) {
   const Tokenizer tokenizer = test::small_tokenizer();
-  const std::string large = lines(1, 5 << 20), one_line(3 << 20, '!');
+  const std::string large = lines(1, 5 << 19), one_line(3 << 19, '!');
   const std::vector<Document> documents = {
       {"abc", "a", 0}, {large, "b", 0}, {"", "c", 0}, {one_line, "d", 0}, {" abc", "e", 0}};
   for (const int threads : {1, 2, 3}) {
@@ -39,7 +39,7 @@ TEST(EncodeDocuments, SameIdsForAnyNumberOfThreads) {
 TEST(EncodeDocuments, CountsAndFirstFault) {
   const Tokenizer tokenizer = test::small_tokenizer();
   ThreadTeam team(2);
-  const std::string filler = lines(2, 3 << 20);
+  const std::string filler = lines(2, 3 << 19);
   const std::string specials = "<|endoftext|>" + filler + "x<|endoftext|>";
   EncodeCounts counts;
   encode_documents(tokenizer, std::vector<Document>{{specials}, {"<|endoftext|>"}}, team, {}, counts);

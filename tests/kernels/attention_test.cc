@@ -113,15 +113,17 @@ class Attention : public ::testing::TestWithParam<Isa> {};
 
 TEST_P(Attention, GivesExactZerosToAQueryWithoutKeys) {
   Problem p({1, 70, 10}, heads(2));
-  for (int64_t t = 0; t < 70; ++t) p.begin[t] = t % 3 == 0 ? 70 : 0;  // every third query sees nothing
-  for (int64_t t = 0; t < 70; t += 3)
-    for (int64_t c = 0; c < 10; ++c) p.q[p.at(0, t, c)] = p.dout[p.at(0, t, c)] = kNan;
+  // Every third query sees nothing, and none of a whole vector of them.
+  const auto sees = [](int64_t t) { return t % 3 != 0 && (t < 14 || t > 36); };
+  for (int64_t t = 0; t < 70; ++t) p.begin[t] = sees(t) ? 0 : 70;
+  for (int64_t t = 0; t < 70; ++t)
+    for (int64_t c = 0; c < 10; ++c)
+      if (!sees(t)) p.q[p.at(0, t, c)] = p.dout[p.at(0, t, c)] = kNan;
   p.run(GetParam());
   for (int64_t t = 0; t < 70; ++t) {
-    const bool sees = t % 3 != 0;
-    EXPECT_EQ(all_zero(p.o, p.at(0, t), p.at(0, t + 1)), !sees) << t;
-    EXPECT_EQ(all_zero(p.dq, p.at(0, t), p.at(0, t + 1)), !sees) << t;
-    for (int64_t h = 0; h < 2; ++h) EXPECT_EQ(p.lse[h * 70 + t] == -kInfinity, !sees) << t;
+    EXPECT_EQ(all_zero(p.o, p.at(0, t), p.at(0, t + 1)), !sees(t)) << t;
+    EXPECT_EQ(all_zero(p.dq, p.at(0, t), p.at(0, t + 1)), !sees(t)) << t;
+    for (int64_t h = 0; h < 2; ++h) EXPECT_EQ(p.lse[h * 70 + t] == -kInfinity, !sees(t)) << t;
   }
   for (int64_t i = 0; i < p.n(); ++i) {
     EXPECT_TRUE(std::isfinite(p.dk[i])) << i;
@@ -130,6 +132,20 @@ TEST_P(Attention, GivesExactZerosToAQueryWithoutKeys) {
   // Key 69 is seen by query 69 alone, which sees nothing.
   EXPECT_TRUE(all_zero(p.dk, p.at(0, 69), p.at(0, 70)));
   EXPECT_TRUE(all_zero(p.dv, p.at(0, 69), p.at(0, 70)));
+}
+
+// The same without anything infinite, which takes the fast path.
+TEST_P(Attention, GivesNothingToKeysThatNoneSees) {
+  Problem p({1, 70, 10}, heads(2));
+  for (int64_t t = 0; t < 70; ++t) p.begin[t] = t < 14 || t > 36 ? 0 : 70;
+  p.run(GetParam());
+  for (const Floats* x : {&p.o, &p.dq, &p.dk, &p.dv})
+    for (int64_t i = 0; i < p.n(); ++i) ASSERT_TRUE(std::isfinite((*x)[i])) << i;
+  for (int64_t t = 0; t < 70; ++t) p.begin[t] = static_cast<int32_t>(std::min(t + 1, int64_t{69}));
+  p.run(GetParam());  // only query 69 sees, and only key 69
+  EXPECT_TRUE(all_zero(p.dk, 0, p.at(0, 69)));
+  EXPECT_TRUE(all_zero(p.dv, 0, p.at(0, 69)));
+  for (int64_t c = 0; c < 10; ++c) EXPECT_EQ(p.dv[p.at(0, 69, c)], p.dout[p.at(0, 69, c)]);
 }
 
 // Two documents packed into one row: what one holds must not change a bit of the other.

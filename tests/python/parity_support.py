@@ -4,6 +4,7 @@ targets that are ignored."""
 import math
 import os
 import subprocess
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -144,17 +145,19 @@ def save_inputs(run, folder):
 
 
 def run_parity(build_dir, run, folder, engine, isa=None):
-    model, tokens = save_inputs(run, folder)
-    out = folder / f"{engine}-{isa}.safetensors"
-    command = [build_dir / "tests" / "lamina_parity", model, tokens, out, "--engine", engine]
-    for name in ("batch", "seq", "steps", "accumulate", "lr", "schedule", "warmup", "clip", "eps"):
-        command += [f"--{name}", repr(getattr(run, name)).strip("'")]
-    command += ["--weight-decay", repr(run.weight_decay)]
-    command += ["--beta1", repr(run.betas[0]), "--beta2", repr(run.betas[1])]
-    environment = dict(os.environ, **({"LAMINA_ISA": isa} if isa else {}))
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 0, done.stderr
-    return load_file(out)
+    """What the tool computes. Its files, gigabytes for GPT-2, are gone afterwards."""
+    with tempfile.TemporaryDirectory(dir=folder) as place:
+        model, tokens = save_inputs(run, Path(place))
+        out = Path(place) / "out.safetensors"
+        command = [build_dir / "tests" / "lamina_parity", model, tokens, out, "--engine", engine]
+        for name in ("batch", "seq", "steps", "accumulate", "lr", "schedule", "warmup", "clip", "eps"):
+            command += [f"--{name}", getattr(run, name)]
+        command += ["--weight-decay", run.weight_decay, "--beta1", run.betas[0], "--beta2", run.betas[1]]
+        environment = dict(os.environ, **({"LAMINA_ISA": isa} if isa else {}))
+        command = [str(part) for part in command]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+        assert done.returncode == 0, done.stderr
+        return load_file(out)
 
 
 def seen_places(run, batches):

@@ -96,9 +96,7 @@ def check_losses(ours, theirs, truth):
 def compare_fp32(build_dir, folder, runs, isa, run_torch):
     distances = Distances()
     for run in runs:
-        place = folder / f"seed-{run.seed}"
-        place.mkdir(parents=True)
-        ours = parity.run_parity(build_dir, run, place, "fast", isa)
+        ours = parity.run_parity(build_dir, run, folder, "fast", isa)
         theirs, truth = run_torch(run, torch.float32), run_torch(run, torch.float64)
         assert ours.keys() == truth.keys()
         for name in truth:
