@@ -30,6 +30,22 @@ endif()
 find_program(LAMINA_CCACHE ccache)
 mark_as_advanced(LAMINA_CCACHE)
 if(LAMINA_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1
-                                  ${LAMINA_CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER
+      ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1
+      CCACHE_SLOPPINESS=pch_defines,time_macros ${LAMINA_CCACHE})
 endif()
+
+# lamina_precompile(target): nlohmann/json.hpp and fmt take most of the time of a file that uses them; both are read once,
+# by the target lamina_precompiled, for all targets that are named here. Not for kernels, which use no std:: templates.
+function(lamina_precompile target)
+  if(NOT TARGET lamina_precompiled)
+    file(WRITE ${CMAKE_BINARY_DIR}/precompiled.cc "")
+    add_library(lamina_precompiled OBJECT ${CMAKE_BINARY_DIR}/precompiled.cc)
+    target_link_libraries(lamina_precompiled PRIVATE lamina_flags lamina_fmt nlohmann_json::nlohmann_json)
+    target_precompile_headers(lamina_precompiled PRIVATE <fmt/format.h> <nlohmann/json.hpp> <filesystem> <functional>)
+    # For ccache, which otherwise does not see what a precompiled header holds.
+    target_compile_options(lamina_precompiled PUBLIC $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
+  endif()
+  target_precompile_headers(${target} REUSE_FROM lamina_precompiled)
+  target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
+endfunction()
