@@ -3,6 +3,8 @@
 #include <CLI/CLI.hpp>
 #include <charconv>
 
+#include "train/version.h"
+
 namespace lamina::cli {
 namespace {
 
@@ -46,6 +48,25 @@ std::array<double, 2> parse_pair(const std::string& name, const std::string& tex
   return out;
 }
 
+// The innermost command that was named, for the hint.
+std::string named_command(const CLI::App& program) {
+  std::string name = program.get_name();
+  const CLI::App* at = &program;
+  while (!at->get_subcommands().empty()) {
+    at = at->get_subcommands().front();
+    name += " " + at->get_name();
+  }
+  return name;
+}
+
+std::string usage_text(const CLI::App& program, const CLI::ParseError& error) {
+  const std::vector<std::string> unknown = program.remaining(true);
+  const bool command_missing = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
+  if (command_missing && !unknown.empty() && !unknown.front().starts_with('-'))
+    return "unknown command: " + unknown.front();
+  return error.what();
+}
+
 }  // namespace
 
 Command Command::add(const char* name, const char* help) const { return {*app_->add_subcommand(name, help), *action_}; }
@@ -81,6 +102,33 @@ void Command::run(std::function<Action(bool below)> parsed) const {
   app_->callback([app = app_, action = action_, parsed = std::move(parsed)] {
     if (Action own = parsed(!app->get_subcommands().empty())) *action = std::move(own);
   });
+}
+
+Action parse_command_line(int argc, char** argv) {
+  CLI::App program("Compiles a GPT into static programs with planned memory and trains it on CPUs.", "lamina");
+  program.set_version_flag("--version", std::string("lamina ") + kVersion, "print the version");
+  program.require_subcommand(1);
+  program.get_formatter()->column_width(34);
+  program.get_formatter()->label("REQUIRED", "(required)");
+  Action action;
+  const Command root(program, action);
+  add_train(root);
+  add_generate(root);
+  add_eval(root);
+  add_tokenize(root);
+  add_inspect(root);
+  add_plan(root);
+  add_doctor(root);
+  add_bench(root);
+  try {
+    program.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success))  // --help, --version
+      return [code = program.exit(error)] { return code; };
+    throw Error(ErrorCode::usage, usage_text(program, error),
+                named_command(program) + " --help shows what is expected");
+  }
+  return action;
 }
 
 }  // namespace lamina::cli

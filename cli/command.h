@@ -17,7 +17,7 @@
 #include "train/option_row.h"
 
 namespace CLI {
-class App;  // seen by command.cc and main.cc only: it takes long to compile
+class App;  // seen by command.cc only: it takes long to compile
 }
 
 namespace lamina::cli {
@@ -78,6 +78,9 @@ void add_inspect(const Command& program);
 void add_plan(const Command& program);
 void add_doctor(const Command& program);
 void add_bench(const Command& program);
+
+// All of the command line to what shall be done. Throws Error(usage).
+Action parse_command_line(int argc, char** argv);
 
 // One line for people, on standard error.
 void say_line(const std::string& line);
