@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 lamina=${1:?usage: tools/demo.sh PROGRAM}
 folder=build/demo
 run=$folder/run
-steps=${LAMINA_DEMO_STEPS:-300}
+steps=${LAMINA_DEMO_STEPS:-500}
 mkdir -p "$folder"
 rm -rf "$run"
 
