@@ -41,8 +41,8 @@ class Compiler {
     out_.backward_nodes_before = static_cast<int64_t>(graph.nodes.size()) - out_.forward_nodes;
     for (size_t i = 0; i < specs.size(); ++i)
       LAMINA_CHECK(gradients[i] != ValueId::none, "parameter {} has no gradient", specs[i].name);
-    const int64_t optimizer_nodes =
-        one_timeline ? update(graph, specs, forward.parameters, gradients) : accumulate(graph, specs, gradients);
+    const int64_t optimizer_nodes = one_timeline ? update(graph, specs, forward.parameters, gradients, forward.loss)
+                                                 : accumulate(graph, specs, gradients);
     finish(std::move(graph));
     out_.backward_nodes = static_cast<int64_t>(out_.graphs.back().nodes.size()) - out_.forward_nodes -
                           (one_timeline ? optimizer_nodes : 0);
@@ -51,9 +51,9 @@ class Compiler {
 
   // Returns the number of nodes added.
   int64_t update(Graph& graph, const std::vector<ParameterSpec>& specs, const std::vector<ValueId>& parameters,
-                 const std::vector<ValueId>& gradients) {
+                 const std::vector<ValueId>& gradients, ValueId loss) {
     const size_t before = graph.nodes.size();
-    append_update(graph, specs, parameters, gradients, options_.update);
+    append_update(graph, specs, parameters, gradients, loss, options_.update);
     return static_cast<int64_t>(graph.nodes.size() - before);
   }
 
@@ -83,7 +83,8 @@ class Compiler {
       parameters.push_back(graph.declare(ValueKind::persistent, spec.name, type, TensorClass::parameters));
       sums.push_back(gradient_sum(graph, spec, type.layout));
     }
-    update(graph, specs, parameters, sums);
+    update(graph, specs, parameters, sums,
+           graph.declare(ValueKind::input, "loss", {{1}, Dtype::f32, {}}, TensorClass::io));
     for (size_t i = 0; i < specs.size(); ++i)
       graph.outputs.push_back(
           graph.add1(Op::zero, "zero." + specs[i].name, {sums[i]}, NoAttrs{}, TensorClass::gradients));

@@ -324,7 +324,7 @@ void add_reductions(std::vector<OpCase>& cases) {
     cases.push_back({Op::clip_factor,
                      fmt::format("max {}", max_norm),
                      ClipAttrs{max_norm},
-                     {real({1}, 0.5, 3.0)},
+                     {real({1}, 0.5, 3.0), real({1})},
                      {real({1})},
                      1,
                      2});

@@ -18,6 +18,7 @@ namespace lamina {
 //   rng            (2) i64   seed, step
 //   sample         (B) i64   global number of each row: the key of its dropout
 //   hyper          (3) f32   see AdamWAttrs
+//   loss           (1) f32   of `update`: the sum over the micro-batches. An output of `step`, `micro_step` and `eval`
 // and for the cached programs, with the program's name and a dot in front:
 //   tokens, positions (B, T) · past, count, first_key, last (B) i32   row b has `count` new tokens after `past` cached
 //                                                       ones, sees keys from first_key, and wants logits at `last`
@@ -51,10 +52,10 @@ struct UpdateOptions {
   double clip_layer = 0.0;  // norm of each layer, before the global one; 0: off
 };
 
-// Appends norms, clipping and AdamW. `gradients` in the order of `specs`. With both clips on, the global norm is that
-// of the gradients after the clip per layer, so that neither undoes the other. Outputs "grad_norm" (1), before any
-// clipping.
+// Appends norms, clipping and AdamW. `gradients` in the order of `specs`; `loss` (1) is that of the whole step: where
+// it or the norm is not finite, nothing is updated. With both clips on, the global norm is that of the gradients after
+// the clip per layer, so that neither undoes the other. Outputs "grad_norm" (1), before any clipping.
 void append_update(Graph& graph, const std::vector<ParameterSpec>& specs, const std::vector<ValueId>& parameters,
-                   const std::vector<ValueId>& gradients, const UpdateOptions& options);
+                   const std::vector<ValueId>& gradients, ValueId loss, const UpdateOptions& options);
 
 }  // namespace lamina

@@ -161,22 +161,25 @@ StepResult TrainStep::backward(std::span<const Row> rows, int64_t step) {
 
 void TrainStep::update(double lr, StepResult& result) {
   set_hyper(lr);
+  inputs_.set_loss(static_cast<float>(result.loss));
   session_.run(update_program_);
   finish(result);
 }
 
 void TrainStep::finish(StepResult& result) {
   result.grad_norm = grad_norm_[0];
-  result.finite = std::isfinite(result.loss) && std::isfinite(result.grad_norm);
-  if (std::isfinite(result.grad_norm)) ++updates_;
+  result.finite = std::isfinite(inputs_.loss()) && std::isfinite(grad_norm_[0]);  // what clip_factor saw
+  if (result.finite) ++updates_;
 }
 
 StepResult TrainStep::step(std::span<const Row> rows, int64_t step, double lr) {
   set_hyper(lr);
   StepResult result = backward(rows, step);
   if (result.tokens == 0) return result;
-  if (update_program_ != ProgramId::none) session_.run(update_program_);
-  finish(result);
+  if (update_program_ != ProgramId::none)
+    update(lr, result);
+  else
+    finish(result);
   return result;
 }
 

@@ -36,6 +36,7 @@ class BatchInputs {
   void fill(std::span<const Row> rows, int64_t first_sample);
   void set_target_weight(float weight) { target_weight_[0] = weight; }
   float loss() const { return loss_[0]; }
+  void set_loss(float loss) { loss_[0] = loss; }  // for `update`, which sees what all micro-batches made
 
  private:
   void fill_row(int64_t r, const Row& row);

@@ -184,11 +184,14 @@ TEST_P(KernelValues, CrossEntropyStandsExtremeLogits) {
 }
 
 TEST_P(KernelValues, NormsTellFiniteFromNot) {
-  const auto factor = [&](double max_norm, double norm) {
-    return run(Op::clip_factor, ClipAttrs{max_norm}, {reals({norm})}, {{1}})[0][0];
+  const auto factor = [&](double max_norm, double norm, double loss = 1.0) {
+    return run(Op::clip_factor, ClipAttrs{max_norm}, {reals({norm}), reals({loss})}, {{1}})[0][0];
   };
   for (double max_norm : {0.0, 1.0}) {
-    for (double bad : {kNan, kInfinity, -kInfinity}) EXPECT_TRUE(std::isnan(factor(max_norm, bad)));
+    for (double bad : {kNan, kInfinity, -kInfinity}) {
+      EXPECT_TRUE(std::isnan(factor(max_norm, bad)));
+      EXPECT_TRUE(std::isnan(factor(max_norm, 0.5, bad)));
+    }
     EXPECT_EQ(factor(max_norm, 0.0), 1.0f);
     EXPECT_EQ(factor(max_norm, 0.5), 1.0f);
   }
@@ -217,7 +220,7 @@ TEST_P(KernelValues, ClippingComesBeforeTheMoments) {
   const Floats sums = run(Op::square_sum, NoAttrs{}, {grad}, {{1}})[0];
   const Floats norm = run(Op::norm, NoAttrs{}, {reals({sums[0]})}, {{1}})[0];
   EXPECT_NEAR(norm[0], 2.0, 4e-7);
-  const Floats factor = run(Op::clip_factor, ClipAttrs{1.0}, {reals({norm[0]})}, {{1}})[0];
+  const Floats factor = run(Op::clip_factor, ClipAttrs{1.0}, {reals({norm[0]}), reals({1.0})}, {{1}})[0];
   Inputs in = adamw_inputs(2, 0.0, 0.0, factor[0]);
   in[3] = grad;
   const auto out = run(Op::adamw, AdamWAttrs{}, in, {{2}, {2}, {2}});

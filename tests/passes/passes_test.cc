@@ -163,6 +163,7 @@ TEST(SetLayout, WeightsAndWhatIsElementwiseWithThem) {
   const Graph before = parse(R"(graph g
 input x: f32[2x3] io
 input hyper: f32[3] io
+input loss: f32[1] io
 persistent w: f32[3x20] parameters
 persistent m: f32[3x20] optimizer
 persistent v: f32[3x20] optimizer
@@ -170,7 +171,7 @@ persistent v: f32[3x20] optimizer
 1 g = linear_bwd_weight(x, y, -) -> g: f32[3x20] gradients
 2 q = square_sum(g) -> q: f32[1] workspace
 3 n = norm(q) -> n: f32[1] workspace
-4 f = clip_factor(n) {max_norm=1} -> f: f32[1] workspace
+4 f = clip_factor(n, loss) {max_norm=1} -> f: f32[1] workspace
 5 u = adamw(w, m, v, g, hyper, f) {beta1=0.9, beta2=0.99, eps=1e-08, weight_decay=0.1} -> p: f32[3x20] parameters on w, pm: f32[3x20] optimizer on m, pv: f32[3x20] optimizer on v
 output p
 )");

@@ -158,6 +158,39 @@ TEST(TrainStep, ANonFiniteStepIsSkippedWhole) {
   }
 }
 
+// One id has the logit `size` and the targets have -size: from some 2e37 on the sum of the eight losses is infinite,
+// while the squares of the gradients, each some `size` in all, are not.
+StepResult step_with_logits(double size, int64_t accumulate, bool expect_update) {
+  TinyRun run({.batch = 2 / accumulate, .seq = 8, .accumulate = accumulate, .update = {.weight_decay = 0.1}});
+  const Shape shape = run.session().tensor("embedding.token").shape;  // (C, V)
+  const float w = static_cast<float>(std::sqrt(size / (2.0 * static_cast<double>(shape[0]))));
+  std::vector<float> table(static_cast<size_t>(shape.elements()));
+  for (auto row = table.begin(); row != table.end(); row += shape[1]) {
+    std::fill_n(row + 2, 8, -w);
+    row[10] = w;
+  }
+  run.session().write("embedding.token", {table.data(), shape[1], 1});
+  run.session().fill("ln_f.weight", 0.0f);
+  run.session().fill("ln_f.bias", 2.0f * w);
+  const std::vector<float> before = run.weights();
+  TrainStep step(run.session(), {.accumulate = accumulate});
+  Rows rows({{1, 2, 3, 4, 5}, {5, 6, 7, 8, 9}});
+  const StepResult result = step.step(rows.rows(), 1, 1e-3);
+  EXPECT_EQ(run.weights() != before, expect_update) << size;
+  EXPECT_EQ(step.updates(), expect_update ? 1 : 0) << size;
+  return result;
+}
+
+TEST(TrainStep, AnInfiniteLossIsSkippedThoughTheNormIsFinite) {
+  for (int64_t accumulate : {1, 2}) {
+    const StepResult good = step_with_logits(1e37, accumulate, true);
+    EXPECT_TRUE(good.finite && std::isfinite(good.loss)) << good.loss;
+    const StepResult bad = step_with_logits(8e37, accumulate, false);
+    EXPECT_TRUE(std::isfinite(bad.grad_norm)) << bad.grad_norm;
+    EXPECT_FALSE(bad.finite || std::isfinite(bad.loss)) << bad.loss;
+  }
+}
+
 TEST(TrainStep, NoTargetsNoStep) {
   TinyRun run({.batch = 1, .seq = 8, .update = {.weight_decay = 0.1}});
   TrainStep step(run.session(), {});

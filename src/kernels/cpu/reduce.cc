@@ -52,7 +52,7 @@ void run_clip_factor(const Args& args, int64_t, int64_t, std::byte*) noexcept {
   const float norm = *input(args, 0);
   const double wanted = max_norm / (static_cast<double>(norm) + 1e-6);
   float factor = max_norm > 0.0 && wanted < 1.0 ? static_cast<float>(wanted) : 1.0f;
-  if (!__builtin_isfinite(norm)) factor = __builtin_nanf("");
+  if (!__builtin_isfinite(norm) || !__builtin_isfinite(*input(args, 1))) factor = __builtin_nanf("");
   *output(args, 0) = factor;
 }
 

@@ -38,7 +38,8 @@ void clip_factor(const RefCall<S>& call) {
     const S wanted = S(max_norm) / (norm + S(1e-6));
     if (real_part(wanted) < 1.0) factor = wanted;
   }
-  if (!std::isfinite(real_part(norm))) factor = S(std::numeric_limits<double>::quiet_NaN());
+  const bool finite = std::isfinite(real_part(norm)) && std::isfinite(real_part(call.in[1]->values[0]));
+  if (!finite) factor = S(std::numeric_limits<double>::quiet_NaN());
   call.out[0]->values[0] = factor;
 }
 
