@@ -25,8 +25,11 @@ Json to_json(const TrainResult& r) {
           {"steps", r.steps},
           {"skipped", r.skipped},
           {"tokens", r.tokens},
+          {"resumed_from", r.resumed_from},
           {"loss", optional_json(r.loss)},
           {"valid_loss", optional_json(r.valid_loss)},
+          {"best_valid_loss", optional_json(r.best_valid_loss)},
+          {"best_step", r.best_step},
           {"tokens_per_s", r.tokens_per_s},
           {"peak_fraction", r.peak_fraction},
           {"peaks", {{"fp32_gflops", {{"before", r.peak_gflops_before}, {"after", r.peak_gflops_after}}}}},
@@ -36,11 +39,12 @@ Json to_json(const TrainResult& r) {
 
 int run(const Options& options) {
   validate(options.train);
-  const StopGuard guard;
+  std::optional<StopGuard> guard;  // before anything is written a signal ends the process at once
   TrainResult result;
   {
     Progress progress(options.train.log_every);
     TrainHooks hooks;
+    hooks.begin = [&] { guard.emplace(); };
     hooks.say = [&](const std::string& line) { progress.say(line); };
     hooks.step = [&](const StepRecord& record) { progress.step(record); };
     hooks.stop_signal = stop_signal;

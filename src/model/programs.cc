@@ -169,6 +169,8 @@ class ClipBuilder {
     const size_t group = static_cast<size_t>(layer + 1);
     if (groups_.size() <= group) groups_.resize(group + 1);
     const ValueId sums = scalar(Op::square_sum, name + ".square_sum", {gradient});
+    graph_[sums].name = name + ".square_sum";
+    graph_.outputs.push_back(sums);
     groups_[group].push_back(sums);
     all_.push_back(sums);
   }

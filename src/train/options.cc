@@ -37,9 +37,14 @@ void validate(const ShapeOptions& options) {
 void validate(const TrainOptions& options) {
   check_options(options);
   validate(static_cast<const ShapeOptions&>(options));
-  if (!parse_schedule(options.schedule)) bad_value("schedule", "constant, linear or cosine", options.schedule);
+  if (!parse_schedule(options.schedule)) bad_value("schedule", "constant, linear, cosine or wsd", options.schedule);
   check_word("token-type", options.token_type, {"", "u16", "u32", "i32"}, "u16, u32 or i32");
   check_word("invalid-utf8", options.invalid_utf8, {"error", "replace"}, "error or replace");
+  if (options.allow_changes && !options.resume)
+    throw_error(ErrorCode::usage, "contradiction: --allow-changes without --resume, expected both or neither");
+  if (options.decay_steps && options.schedule != "wsd")
+    throw_error(ErrorCode::usage, "contradiction: --decay-steps {} and --schedule {}, expected wsd",
+                *options.decay_steps, options.schedule);
   if (options.steps && options.epochs)
     throw_error(ErrorCode::usage, "contradiction: --steps {} and --epochs {}, expected one of them", *options.steps,
                 *options.epochs);

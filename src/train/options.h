@@ -74,9 +74,13 @@ struct TrainOptions : ShapeOptions {
   std::string schedule = "constant";
   int64_t warmup = 0;
   double min_lr = 0.0;
+  std::optional<int64_t> decay_steps;  // none: a tenth of the run
   int64_t seed = 0;
   int64_t eval_every = 0;
   int64_t save_every = 0;
+  int64_t keep = 2;
+  bool resume = false;
+  bool allow_changes = false;
   int64_t log_every = 10;
   int64_t max_skips = 5;
 };
@@ -84,7 +88,7 @@ struct TrainOptions : ShapeOptions {
 template <OptionsOf<TrainOptions> O, typename F>
 void for_each_option(O& o, F&& f) {
   f(OptionRow{"data", "PATH", "text files, folders of them, or .bin files of ids", kAnyNumber, true}, o.data);
-  f(OptionRow{"out", "RUN", "the run folder to make; must be new or empty", kAnyNumber, true}, o.out);
+  f(OptionRow{"out", "RUN", "the run folder to make; new or empty unless --resume", kAnyNumber, true}, o.out);
   for_each_shape_option(o, f);
   f(OptionRow{"tokenizer", "DIR",
               "folder with a tokenizer.json (default: the model's, else the data's, else one is trained on the data)"},
@@ -103,12 +107,21 @@ void for_each_option(O& o, F&& f) {
   f(OptionRow{"steps", "N", "steps to train", kFromOne}, o.steps);
   f(OptionRow{"epochs", "N", "passes over the data instead of --steps (default: 1)", kFromOne}, o.epochs);
   f(OptionRow{"lr", "LR", "learning rate", kFromZero}, o.lr);
-  f(OptionRow{"schedule", "NAME", "constant, linear or cosine: how the rate goes to --min-lr"}, o.schedule);
+  f(OptionRow{"schedule", "NAME", "constant, linear, cosine or wsd: how the rate goes to --min-lr"}, o.schedule);
   f(OptionRow{"warmup", "W", "steps in which the rate rises", kFromZero}, o.warmup);
-  f(OptionRow{"min-lr", "LR", "where linear and cosine end", kFromZero}, o.min_lr);
+  f(OptionRow{"min-lr", "LR", "where linear, cosine and wsd end", kFromZero}, o.min_lr);
+  f(OptionRow{"decay-steps", "D", "last steps, in which wsd falls in a line (default: a tenth of the run)", kFromOne},
+    o.decay_steps);
   f(OptionRow{"seed", "N", "of initial weights, order of the data and dropout", kFromZero}, o.seed);
-  f(OptionRow{"eval-every", "N", "steps between validations; 0: only at the end", kFromZero}, o.eval_every);
-  f(OptionRow{"save-every", "N", "steps between saves of the model; 0: only at the end", kFromZero}, o.save_every);
+  f(OptionRow{"eval-every", "N", "steps between validations, the best one is saved; 0: only at the end", kFromZero},
+    o.eval_every);
+  f(OptionRow{"save-every", "N", "steps between saves; 0: only at the end and on a signal", kFromZero}, o.save_every);
+  f(OptionRow{"keep", "N", "newest checkpoints that are kept, besides the one with the best validation", kFromOne},
+    o.keep);
+  f(OptionRow{"resume", "", "go on from the newest whole checkpoint in --out; from step 1 where there is none"},
+    o.resume);
+  f(OptionRow{"allow-changes", "", "with --resume: accept settings or data that differ from the checkpoint's"},
+    o.allow_changes);
   f(OptionRow{"log-every", "N", "steps between lines where no progress bar is shown", kFromOne}, o.log_every);
   f(OptionRow{"max-skips", "N", "steps in a row whose loss or gradient is not finite that end the run", kFromOne},
     o.max_skips);

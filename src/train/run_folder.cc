@@ -3,15 +3,14 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cmath>
-#include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/error.h"
 #include "io/hf_config.h"
+#include "io/json.h"
+#include "train/resume.h"
 #include "train/version.h"
 
 namespace lamina {
@@ -20,19 +19,13 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-Json number_or_null(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
-
-// Settings that change no number of a run.
-bool is_indifferent(const std::string& key) {
-  constexpr const char* kKeys[] = {"out", "threads", "memory_limit", "log_every", "save_every", "max_skips"};
-  return std::any_of(std::begin(kKeys), std::end(kKeys), [&](const char* other) { return key == other; });
-}
-
 std::string run_id(const Json& description) {
   Json part = {
       {"config", description["config"]}, {"data", description["data"]}, {"plan", description["plan"]["digest"]}};
-  for (const auto& [key, value] : description["options"].items())
-    if (!is_indifferent(key)) part["options"][key] = value;
+  const Json& options = description["options"];
+  for (const char* key : {"model", "data", "steps", "epochs"}) part["options"][key] = options[key];
+  for (const auto& [key, value] : options.items())
+    if (!is_free_option(key)) part["options"][key] = value;
   const std::string text = part.dump(-1, ' ', false, Json::error_handler_t::replace);
   return fmt::format("{:016x}", XXH3_64bits(text.data(), text.size()));
 }
@@ -56,7 +49,26 @@ void require_new_folder(const std::string& path) {
   if (!empty)
     throw Error(ErrorCode::invalid,
                 fmt::format("run folder is not empty: --out {}, expected a new or empty folder", path),
-                "name another folder, or remove this one");
+                "--resume goes on with the run in it; or name another folder");
+}
+
+Json open_run_folder(const std::string& path) {
+  std::error_code error;
+  if (!fs::exists(path, error)) return nullptr;
+  const std::string description = path + "/lamina.json";
+  if (fs::exists(description, error)) {
+    Json out = read_json(description);
+    if (!out.is_object() || !out.value("run_id", Json()).is_string())
+      throw_error(ErrorCode::invalid, "not what a run writes: {}: \"run_id\", expected a text", description);
+    return out;
+  }
+  for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error)) {
+    const std::string name = at->path().filename().string();
+    if (name != "checkpoints" && !name.starts_with('.'))
+      throw_error(ErrorCode::invalid, "not a run folder: --out {}: it holds {}, but no lamina.json", path, name);
+  }
+  if (error) throw_error(ErrorCode::io, "cannot read folder: --out {}: {}", path, error.message());
+  return nullptr;
 }
 
 Json options_json(const TrainOptions& options) {
@@ -82,6 +94,7 @@ Json describe_run(const RunDescription& run) {
               {"resolved",
                {{"seq", run.seq},
                 {"steps", run.steps},
+                {"decay_steps", run.decay_steps},
                 {"threads", run.threads},
                 {"vocab_size", run.config.vocab_size},
                 {"tokens_per_step", run.options.batch * run.options.accumulate * run.seq}}},
@@ -120,27 +133,6 @@ DecayGroup decay_group(const std::vector<ParameterSpec>& specs, bool decay) {
     if (std::find(out.names.begin(), out.names.end(), name) == out.names.end()) out.names.push_back(name);
   }
   return out;
-}
-
-MetricsFile::MetricsFile(const std::string& path) : path_(path), file_(std::fopen(path.c_str(), "w")) {
-  if (!file_) throw_error(ErrorCode::io, "cannot create file: {}: {}", path, std::strerror(errno));
-}
-
-void MetricsFile::write(const StepRecord& r) {
-  Json line = {{"step", r.step},
-               {"tokens", r.tokens},
-               {"loss", number_or_null(r.loss)},
-               {"lr", r.lr},
-               {"grad_norm", number_or_null(r.grad_norm)},
-               {"loss_scale", 1.0},
-               {"step_ms", r.step_ms},
-               {"tokens_per_s", r.tokens_per_s},
-               {"peak_fraction", r.peak_fraction}};
-  if (!r.finite) line["skipped"] = true;
-  if (r.valid_loss) line["valid_loss"] = number_or_null(*r.valid_loss);
-  const std::string text = line.dump() + "\n";
-  if (std::fwrite(text.data(), 1, text.size(), file_.get()) != text.size() || std::fflush(file_.get()) != 0)
-    throw_error(ErrorCode::io, "cannot write file: {}: {}", path_, std::strerror(errno));
 }
 
 }  // namespace lamina

@@ -1,21 +1,22 @@
-// The folder of a run: what was set (lamina.json), a line per step (metrics.jsonl), and the model as a HuggingFace
-// folder.
+// The folder of a run: whether one may begin or go on there, and what lamina.json says about it. What each step writes
+// is in metrics.h, the state in checkpoint.h.
 #pragma once
 
-#include <cstdio>
-#include <memory>
-#include <nlohmann/json_fwd.hpp>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "train/data.h"
 #include "train/options.h"
-#include "train/trainer.h"
 #include "train/weights.h"
 
 namespace lamina {
 
 // Throws Error(invalid) where the folder holds something, Error(io) where it is no folder.
 void require_new_folder(const std::string& path);
+
+// lamina.json of a run that is to go on; null where there is none yet. Throws Error(invalid) where the folder holds
+// other things than a run.
+nlohmann::json open_run_folder(const std::string& path);
 
 // Every row of a table of options by its name, with _ for -.
 nlohmann::json options_json(const TrainOptions& options);
@@ -30,6 +31,7 @@ struct RunDescription {
   const Plan& plan;
   int64_t seq = 0;
   int64_t steps = 0;
+  int64_t decay_steps = 0;
   int threads = 0;
 };
 
@@ -42,18 +44,5 @@ struct DecayGroup {
   int64_t values = 0;
 };
 DecayGroup decay_group(const std::vector<ParameterSpec>& specs, bool decay);
-
-class MetricsFile {
- public:
-  explicit MetricsFile(const std::string& path);  // throws Error(io), as write does
-  void write(const StepRecord& record);
-
- private:
-  struct Close {
-    void operator()(std::FILE* file) const { std::fclose(file); }
-  };
-  std::string path_;
-  std::unique_ptr<std::FILE, Close> file_;
-};
 
 }  // namespace lamina

@@ -1,8 +1,6 @@
 #include "train/signature.h"
 
-#include <xxhash.h>
-
-#include "base/error.h"
+#include "base/hash.h"
 #include "base/rng.h"
 #include "compile.h"
 #include "train/step.h"
@@ -38,25 +36,6 @@ void fill_parameters(Session& session, const std::vector<ParameterSpec>& specs) 
   }
 }
 
-class Hash {
- public:
-  Hash() : state_(XXH3_createState()) { XXH3_128bits_reset(state_); }
-  ~Hash() { XXH3_freeState(state_); }
-  Hash(const Hash&) = delete;
-  Hash& operator=(const Hash&) = delete;
-  template <typename T>
-  void add(std::span<const T> values) {
-    XXH3_128bits_update(state_, values.data(), values.size_bytes());
-  }
-  std::string text() const {
-    const XXH128_hash_t hash = XXH3_128bits_digest(state_);
-    return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
-  }
-
- private:
-  XXH3_state_t* state_;
-};
-
 CompileOptions request() {
   CompileOptions out;
   out.batch = kBatch;
@@ -80,7 +59,7 @@ std::string signature(int threads) {
   constexpr int64_t kRows = kBatch * kAccumulate;
   std::vector<int32_t> ids(static_cast<size_t>(kRows * (kSeq + 1)));
   std::vector<Row> rows(static_cast<size_t>(kRows));
-  Hash hash;
+  Hash128 hash;
   Rng tokens(5);
   for (int64_t step = 1; step <= kSteps; ++step) {
     for (int32_t& id : ids) id = static_cast<int32_t>(tokens.below(static_cast<uint64_t>(config.vocab_size)));

@@ -9,6 +9,7 @@ namespace lamina {
 namespace {
 
 constexpr int32_t kIgnored = -100;
+constexpr std::string_view kSquareSum = ".square_sum";
 
 // base^exponent by multiplications only: the same bits with every mathematical library.
 double power(double base, int64_t exponent) {
@@ -134,6 +135,16 @@ TrainStep::TrainStep(Session& session, const TrainStepOptions& options)
   loss_scale_[0] = 1.0f;
   hyper_ = session.floats("hyper");
   grad_norm_ = session.floats("grad_norm");
+  for (const PlanTensor& tensor : session.plan().tensors)
+    if (tensor.region == Region::io && tensor.name.ends_with(kSquareSum))
+      square_sums_.emplace_back(tensor.name.substr(0, tensor.name.size() - kSquareSum.size()),
+                                session.floats(tensor.name));
+}
+
+std::string_view TrainStep::bad_gradient() const {
+  const auto bad = std::find_if(square_sums_.rbegin(), square_sums_.rend(),
+                                [](const auto& entry) { return !std::isfinite(entry.second[0]); });
+  return bad == square_sums_.rend() ? std::string_view() : std::string_view(bad->first);
 }
 
 void TrainStep::set_hyper(double lr) {

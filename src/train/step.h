@@ -5,6 +5,9 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "runtime/session.h"
@@ -84,6 +87,10 @@ class TrainStep {
   int64_t updates() const { return updates_; }
   void set_updates(int64_t updates) { updates_ = updates; }
 
+  // The parameter whose gradient was not finite in the step before; of several, the first one on the way back from the
+  // loss. Empty where all were finite.
+  std::string_view bad_gradient() const;
+
  private:
   void set_hyper(double lr);
   void finish(StepResult& result);
@@ -96,6 +103,7 @@ class TrainStep {
   std::vector<int64_t> own_rng_;
   std::span<int64_t> rng_;
   std::span<float> loss_scale_, hyper_, grad_norm_;
+  std::vector<std::pair<std::string, std::span<float>>> square_sums_;  // by parameter, in the model's order
   int64_t updates_ = 0;
 };
 

@@ -2,16 +2,23 @@
 
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "io/atomic_file.h"
+#include "io/checkpoint_folder.h"
+#include "io/folder_lock.h"
 #include "io/tokenizer_files.h"
 #include "kernels/peak.h"
 #include "observe/memory_picture.h"
 #include "train/batches.h"
+#include "train/checkpoint.h"
 #include "train/flops.h"
 #include "train/init.h"
+#include "train/metrics.h"
+#include "train/resume.h"
 #include "train/run_folder.h"
 #include "train/step.h"
 
@@ -32,16 +39,39 @@ class Run {
 
   TrainResult run() {
     validate(options_);
-    require_new_folder(options_.out);
+    if (options_.resume)
+      find_start();
+    else
+      require_new_folder(options_.out);
     open();
     prepare();
-    start();
-    loop();
-    finish();
+    if (!finished()) {
+      start_weights();
+      start();
+      loop();
+      finish();
+    }
+    report();
     return result_;
   }
 
  private:
+  // Where the run goes on: what its folder says, the newest whole checkpoint, and nothing left of what was killed.
+  void find_start() {
+    stored_run_ = open_run_folder(options_.out);
+    std::error_code ignored;
+    if (!std::filesystem::exists(options_.out, ignored)) return;
+    lock_.emplace(options_.out);
+    const std::string folder = checkpoints_folder(options_.out);
+    if (const int64_t count = remove_temporaries(options_.out) + remove_temporaries(folder); count > 0)
+      hooks_.say(fmt::format("{} unfinished file{} of a killed process removed", count, count == 1 ? "" : "s"));
+    const std::string id = stored_run_.is_object() ? stored_run_["run_id"].get<std::string>() : std::string();
+    found_ = find_checkpoint(folder, id, hooks_.say);
+    if (!found_) return;
+    state_ = found_->state;
+    saved_step_ = result_.resumed_from = state_.step;
+  }
+
   // Files in: model, data, tokenizer. Nothing has been computed yet.
   void open() {
     source_ = open_model(options_.model);
@@ -49,6 +79,8 @@ class Run {
     config_ = with_dropout(source_.config, options_.dropout);
     seq_ = resolve_seq(options_, config_);
     data_ = open_data(data_options(), hooks_.say);
+    if (found_ && data_.tokenizer_source == found_->path)  // it stands for the one that the run began with
+      data_.tokenizer_source = found_->settings.value("tokenizer", data_.tokenizer_source);
     fit_vocabulary();
     check_token_files(data_, config_.vocab_size);
   }
@@ -63,6 +95,7 @@ class Run {
                     .trained_vocab = source_.folder.empty() ? options_.vocab_size.value_or(config_.vocab_size) : 0,
                     .seq = seq_};
     if (!options_.tokenizer.empty()) out.tokenizers.push_back(options_.tokenizer);
+    if (found_ && has_tokenizer(found_->path)) out.tokenizers.push_back(found_->path);
     if (!source_.folder.empty() && has_tokenizer(source_.folder)) out.tokenizers.push_back(source_.folder);
     return out;
   }
@@ -89,10 +122,11 @@ class Run {
         BatchOptions{.seq = seq_, .rows = rows, .seed = static_cast<uint64_t>(options_.seed), .what = "training data"});
     if (data_.valid.size() > 0)
       valid_batches_.emplace(data_.valid, BatchOptions{.seq = seq_, .rows = options_.batch, .what = "validation data"});
-    steps_ = options_.steps.value_or(options_.epochs.value_or(1) * train_batches_->steps_per_epoch());
+    plan_steps();
     specs_ = parameter_specs(config_);
     CompileOptions request = compile_options(options_, config_);
     request.eval = true;
+    request.isa = kept_isa(request.isa);
     Compiled compiled = compile(config_, request);
     isa_ = request.isa;
     const int64_t limit = options_.memory_limit.empty() ? 0 : parse_bytes("memory-limit", options_.memory_limit);
@@ -101,12 +135,37 @@ class Run {
     result_.plan_bytes = session_->plan().total_bytes(session_->threads());
     result_.parameters = parameter_count(config_);
     introduce(compiled);
-    start_weights();
+    describe();
     train_step_.emplace(*session_, TrainStepOptions{.seed = static_cast<uint64_t>(options_.seed),
                                                     .accumulate = options_.accumulate,
                                                     .beta1 = options_.betas[0],
                                                     .beta2 = options_.betas[1]});
     eval_step_.emplace(*session_);
+  }
+
+  void plan_steps() {
+    steps_ = options_.steps.value_or(options_.epochs.value_or(1) * train_batches_->steps_per_epoch());
+    rate_ = {.lr = options_.lr,
+             .min_lr = options_.min_lr,
+             .schedule = *parse_schedule(options_.schedule),
+             .warmup = options_.warmup,
+             .steps = steps_};
+    if (rate_.schedule != Schedule::wsd) return;
+    rate_.decay_steps = options_.decay_steps.value_or(std::max<int64_t>(steps_ / 10, 1));
+    if (options_.decay_steps && rate_.decay_steps > steps_ - rate_.warmup)
+      throw_error(ErrorCode::invalid,
+                  "schedule does not fit: --warmup {} and --decay-steps {}, expected at most {} together", rate_.warmup,
+                  rate_.decay_steps, steps_);
+  }
+
+  // The rung of kernels is kept, so that bits are: the best one, or the one that LAMINA_ISA names, unless the run began
+  // with another that this machine has too.
+  Isa kept_isa(Isa selected) {
+    if (!found_ || std::getenv("LAMINA_ISA") != nullptr) return selected;
+    const std::optional<Isa> stored = parse_isa(found_->settings.value("isa", std::string()));
+    if (!stored || *stored == selected || !cpu_has(*stored)) return selected;
+    hooks_.say(fmt::format("kernels for {}, as the run began, not for {}", isa_name(*stored), isa_name(selected)));
+    return *stored;
   }
 
   void introduce(const Compiled& compiled) {
@@ -130,7 +189,46 @@ class Run {
     hooks_.say(fmt::format("no weight decay on {}", list(false)));
   }
 
+  void describe() {
+    description_ = describe_run({.options = options_,
+                                 .source = source_,
+                                 .config = config_,
+                                 .specs = specs_,
+                                 .data = data_,
+                                 .plan = session_->plan(),
+                                 .seq = seq_,
+                                 .steps = steps_,
+                                 .decay_steps = rate_.decay_steps,
+                                 .threads = session_->threads()});
+    settings_ = deciding_settings(description_);
+    if (found_) compare();
+    result_.run_id = description_["run_id"];
+  }
+
+  void compare() {
+    const Changes changes = compare_settings(found_->settings, settings_, state_.step);
+    refuse_changes(changes, options_.allow_changes, found_->path);
+    for (const std::string& line : changes.others) hooks_.say("changed: " + line);
+    description_["run_id"] = stored_run_["run_id"];
+    description_["resumed"] = stored_run_.value("resumed", nlohmann::json::array());
+    description_["resumed"].push_back({{"step", state_.step}, {"changes", changes.others}});
+  }
+
+  bool finished() {
+    if (!found_ || state_.step < steps_ || state_.evaluation_due) return false;
+    hooks_.say(
+        fmt::format("finished already: {} of {} steps are done, nothing to do: {}", state_.step, steps_, options_.out));
+    return true;
+  }
+
   void start_weights() {
+    if (found_) {
+      load_checkpoint(found_->path, *session_, config_, specs_);
+      train_step_->set_updates(state_.updates);
+      hooks_.say(fmt::format("going on after step {}: {}", state_.step, found_->path));
+      return;
+    }
+    if (options_.resume) hooks_.say("no checkpoint of this run: starting at step 1");
     if (source_.folder.empty()) {
       initialise(*session_, specs_, static_cast<uint64_t>(options_.seed));
       return;
@@ -144,38 +242,63 @@ class Run {
   void start() {
     result_.peak_gflops_before = fma_peak_gflops(isa_, session_->team(), kPeakSeconds);
     hooks_.begin();
-    const nlohmann::json description = describe_run({.options = options_,
-                                                     .source = source_,
-                                                     .config = config_,
-                                                     .specs = specs_,
-                                                     .data = data_,
-                                                     .plan = session_->plan(),
-                                                     .seq = seq_,
-                                                     .steps = steps_,
-                                                     .threads = session_->threads()});
-    result_.out = options_.out;
-    result_.run_id = description["run_id"];
     make_folder(options_.out);
-    write_file(path("lamina.json"), description.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
-    metrics_.emplace(path("metrics.jsonl"));
+    if (!lock_) lock_.emplace(options_.out);
+    make_folder(checkpoints_folder(options_.out));
+    write_file(path("lamina.json"), description_.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+    metrics_.emplace(path("metrics.jsonl"), state_.step);
+    events_.emplace(options_.out, state_.step);
   }
 
   void loop() {
-    const LearningRate rate{.lr = options_.lr,
-                            .min_lr = options_.min_lr,
-                            .schedule = *parse_schedule(options_.schedule),
-                            .warmup = options_.warmup,
-                            .steps = steps_};
-    for (int64_t step = 1; step <= steps_ && !stopped(); ++step) {
-      StepRecord record{.step = step, .steps = steps_, .lr = learning_rate(rate, step)};
+    if (state_.evaluation_due && !make_up_evaluation()) return;
+    while (state_.step < steps_ && !stopped()) {
+      StepRecord record{.step = state_.step + 1, .steps = steps_, .lr = learning_rate(rate_, state_.step + 1)};
       take_step(record);
-      const bool last = step == steps_;
-      if (valid_batches_ && (last || (options_.eval_every > 0 && step % options_.eval_every == 0)))
-        result_.valid_loss = record.valid_loss = evaluate();
-      metrics_->write(record);
+      const bool last = record.step == steps_;
+      bool best = false;
+      if (valid_batches_ && (last || is_due(options_.eval_every))) {
+        record.valid_loss = evaluate();
+        state_.evaluation_due = !record.valid_loss;
+        best = record.valid_loss && note_validation(*record.valid_loss);
+      }
+      log([&] { metrics_->write(record), events_->write(record); });
       hooks_.step(record);
       count_skips(record);
-      if (!last && options_.save_every > 0 && step % options_.save_every == 0) save_in_between();
+      if (!last && (is_due(options_.save_every) || best)) save_in_between();
+    }
+  }
+
+  bool is_due(int64_t every) const { return every > 0 && state_.step % every == 0; }
+
+  // The validation that a signal had cut short, before anything else changes. False where one does so again.
+  bool make_up_evaluation() {
+    const std::optional<double> loss = evaluate();
+    if (!loss) return false;
+    state_.evaluation_due = false;
+    note_validation(*loss);
+    log([&] { metrics_->add_valid_loss(state_.step, *loss), events_->write_valid_loss(state_.step, *loss); });
+    return true;
+  }
+
+  // Whether it is the best so far.
+  bool note_validation(double loss) {
+    state_.valid_loss = loss;
+    if (!std::isfinite(loss) || (state_.best_valid_loss && loss >= *state_.best_valid_loss)) return false;
+    state_.best_valid_loss = loss;
+    state_.best_step = state_.step;
+    return true;
+  }
+
+  // What people read afterwards must not end a run: a full disk is said once.
+  template <typename F>
+  void log(F&& write) {
+    try {
+      write();
+      log_failed_ = false;
+    } catch (const Error& error) {
+      if (!log_failed_) hooks_.say(fmt::format("warning: not logged: {}; the run goes on", error.what()));
+      log_failed_ = true;
     }
   }
 
@@ -192,21 +315,31 @@ class Run {
     record.loss = step.loss;
     record.grad_norm = step.grad_norm;
     record.finite = step.finite;
+    if (!step.finite) record.not_finite = std::isfinite(step.loss) ? bad_tensor() : "loss";
     const double tokens = static_cast<double>(step.tokens), seconds = record.step_ms * 1e-3;
     record.tokens_per_s = tokens / seconds;
     record.peak_fraction =
         peak_fraction(model_flops_per_token(config_, seq_) * tokens, seconds, result_.peak_gflops_before);
-    result_.steps = record.step;
-    result_.tokens += step.tokens;
+    state_.step = record.step;
+    state_.updates = train_step_->updates();
+    state_.tokens += step.tokens;
+    own_tokens_ += step.tokens;
     step_seconds_ += seconds;
-    if (step.finite) result_.loss = step.loss;
+    if (step.finite) state_.loss = step.loss;
+  }
+
+  // HuggingFace's name of the tensor whose gradient was not finite; several parameters may lie in one.
+  std::string bad_tensor() const {
+    for (const ParameterSpec& spec : specs_)
+      if (spec.name == train_step_->bad_gradient()) return spec.hf.name;
+    return "grad_norm";  // every gradient is finite, the sum of their squares is not
   }
 
   // The mean over all of the validation data; nothing where a signal cut it short.
   std::optional<double> evaluate() {
     EvalResult total;
     for (int64_t s = 1; s <= valid_batches_->steps_per_epoch(); ++s) {
-      if (hooks_.stop_signal() != 0) return std::nullopt;
+      if (stopped()) return std::nullopt;
       eval_step_->add(valid_batches_->rows(s), total);
     }
     return total.mean();
@@ -214,24 +347,34 @@ class Run {
 
   void count_skips(const StepRecord& record) {
     if (record.finite) {
-      skips_in_a_row_ = 0;
+      state_.skips_in_a_row = 0;
       return;
     }
-    ++result_.skipped;
-    ++skips_in_a_row_;
-    hooks_.say(fmt::format("step {} skipped: loss {} or gradient norm {} is not finite ({} in a row)", record.step,
-                           record.loss, record.grad_norm, skips_in_a_row_));
-    if (skips_in_a_row_ >= options_.max_skips)
+    ++state_.skipped;
+    ++state_.skips_in_a_row;
+    hooks_.say(fmt::format("step {} skipped: {} is not finite (loss {}, gradient norm {}; {} in a row)", record.step,
+                           record.not_finite == "loss" ? "the loss" : "the gradient of " + record.not_finite,
+                           record.loss, record.grad_norm, state_.skips_in_a_row));
+    if (state_.skips_in_a_row >= options_.max_skips)
       throw Error(
           ErrorCode::invalid,
           fmt::format("training came apart: {} steps in a row were not finite, the last one {} (--max-skips {})",
-                      skips_in_a_row_, record.step, options_.max_skips),
+                      state_.skips_in_a_row, record.step, options_.max_skips),
           "a smaller --lr, a --warmup or --clip 1 may help");
   }
 
+  // The checkpoint comes last: where it stands, all the rest does.
   void save() {
     save_model(*session_, options_.out, config_, specs_);
-    if (data_.tokenizer) save_tokenizer(options_.out, *data_.tokenizer, config_.n_positions);
+    const Tokenizer* tokenizer = data_.tokenizer ? &*data_.tokenizer : nullptr;
+    if (tokenizer != nullptr) save_tokenizer(options_.out, *tokenizer, config_.n_positions);
+    log([&] { metrics_->sync(); });
+    const std::string folder = checkpoints_folder(options_.out);
+    save_checkpoint(folder, result_.run_id,
+                    {.session = *session_, .config = config_, .specs = specs_, .tokenizer = tokenizer}, state_,
+                    settings_);
+    saved_step_ = state_.step;
+    keep_checkpoints(folder, result_.run_id, options_.keep, state_.step, state_.best_step);
   }
 
   // A full disk must not end a run that could still be saved elsewhere or later.
@@ -244,13 +387,14 @@ class Run {
   }
 
   void finish() {
-    if (result_.steps == 0) {
+    if (state_.step == 0) {
       hooks_.say("stopped before the first step: no model was saved");
       return;
     }
-    save();
+    if (saved_step_ != state_.step) save();
+    if (own_tokens_ == 0) return;
     result_.peak_gflops_after = fma_peak_gflops(isa_, session_->team(), kPeakSeconds);
-    const double tokens = static_cast<double>(result_.tokens);
+    const double tokens = static_cast<double>(own_tokens_);
     result_.tokens_per_s = tokens / step_seconds_;
     result_.peak_fraction = peak_fraction(model_flops_per_token(config_, seq_) * tokens, step_seconds_,
                                           std::max(result_.peak_gflops_before, result_.peak_gflops_after));
@@ -258,10 +402,21 @@ class Run {
       hooks_.say("warning: more than the measured peak: the machine was busy when it was measured");
     hooks_.say(fmt::format(
         "{} {} of {} steps: {:.0f} tokens/s, {:.0f} % of {:.1f} Gflop/s (peak {:.1f} before, {:.1f} after)",
-        result_.signal != 0 ? "stopped by a signal after" : "done:", result_.steps, steps_, result_.tokens_per_s,
+        result_.signal != 0 ? "stopped by a signal after" : "done:", state_.step, steps_, result_.tokens_per_s,
         100.0 * result_.peak_fraction, std::max(result_.peak_gflops_before, result_.peak_gflops_after),
         result_.peak_gflops_before, result_.peak_gflops_after));
     hooks_.say(fmt::format("run folder: {}", options_.out));
+  }
+
+  void report() {
+    result_.out = options_.out;
+    result_.steps = state_.step;
+    result_.skipped = state_.skipped;
+    result_.tokens = state_.tokens;
+    result_.loss = state_.loss;
+    result_.valid_loss = state_.valid_loss;
+    result_.best_valid_loss = state_.best_valid_loss;
+    result_.best_step = state_.best_step;
   }
 
   std::string path(const char* name) const { return options_.out + "/" + name; }
@@ -278,9 +433,18 @@ class Run {
   std::optional<Session> session_;
   std::optional<TrainStep> train_step_;
   std::optional<EvalStep> eval_step_;
+  std::optional<FolderLock> lock_;
   std::optional<MetricsFile> metrics_;
-  int64_t skips_in_a_row_ = 0;
-  double step_seconds_ = 0.0;
+  std::optional<EventFile> events_;
+  bool log_failed_ = false;
+  nlohmann::json stored_run_;             // lamina.json as it was found
+  std::optional<FoundCheckpoint> found_;  // what the run goes on from
+  nlohmann::json description_, settings_;
+  LearningRate rate_;
+  TrainState state_;
+  int64_t saved_step_ = 0;
+  int64_t own_tokens_ = 0;     // of this process
+  double step_seconds_ = 0.0;  // as well
   TrainResult result_;
 };
 

@@ -17,7 +17,8 @@ struct StepRecord {
   double loss = 0.0;
   double lr = 0.0;
   double grad_norm = 0.0;
-  bool finite = true;  // false: the step was skipped
+  bool finite = true;           // false: the step was skipped
+  std::string not_finite = {};  // then: "loss", or the HuggingFace name of the tensor whose gradient it was
   double step_ms = 0.0;
   double tokens_per_s = 0.0;
   double peak_fraction = 0.0;
@@ -36,12 +37,15 @@ struct TrainResult {
   std::string run_id;
   std::string plan_digest;
   int64_t parameters = 0;
-  int64_t steps = 0;           // done
+  int64_t steps = 0;           // done, by this process and those before it
   int64_t skipped = 0;         // of them
   int64_t tokens = 0;          // valid targets of all steps
+  int64_t resumed_from = 0;    // the step of the checkpoint; 0: a new run
   std::optional<double> loss;  // of the last step that was not skipped
   std::optional<double> valid_loss;
-  double tokens_per_s = 0.0;  // over the steps alone
+  std::optional<double> best_valid_loss;
+  int64_t best_step = 0;
+  double tokens_per_s = 0.0;  // over the steps of this process alone
   double peak_fraction = 0.0;
   double peak_gflops_before = 0.0;
   double peak_gflops_after = 0.0;

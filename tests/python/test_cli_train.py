@@ -11,7 +11,7 @@ import pytest
 from cli_support import BINARY, fails, lamina, ok, ok_json, tiny_config, write_config, write_ids, write_json, write_text
 
 METRICS = {"step", "tokens", "loss", "lr", "grad_norm", "loss_scale", "step_ms", "tokens_per_s", "peak_fraction"}
-FOLDER = {"config.json", "generation_config.json", "lamina.json", "metrics.jsonl", "model.safetensors", "tokenizer.json",
+FOLDER = {"checkpoints", "config.json", "generation_config.json", "lamina.json", "metrics.jsonl", "model.safetensors", "tokenizer.json",
           "tokenizer_config.json"}
 
 
@@ -52,13 +52,15 @@ def test_the_loss_falls(trained):
 
 def test_the_folder_is_complete(trained):
     run = trained["run"]
-    assert {path.name for path in run.iterdir()} == FOLDER
+    names = {path.name for path in run.iterdir()}
+    assert len(events := {name for name in names if name.startswith("events.out.tfevents.")}) == 1
+    assert names - events == FOLDER
     config = json.loads((run / "config.json").read_text())
     assert config["vocab_size"] == 280 and config["eos_token_id"] == 279
     said = json.loads((run / "lamina.json").read_text())
     assert said["run_id"] == trained["result"]["run_id"]
     assert said["options"]["lr"] == 3e-3 and said["options"]["eps"] == 1e-8 and said["options"]["schedule"] == "cosine"
-    assert said["resolved"] == {"seq": 32, "steps": 60, "threads": said["resolved"]["threads"], "vocab_size": 280,
+    assert said["resolved"] == {"seq": 32, "steps": 60, "decay_steps": 0, "threads": said["resolved"]["threads"], "vocab_size": 280,
                                 "tokens_per_step": 128}
     assert said["plan"]["digest"] == trained["result"]["plan_digest"]
 

@@ -1,0 +1,301 @@
+#include "io/checkpoint_folder.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/file_map.h"
+#include "base/hash.h"
+#include "io/atomic_file.h"
+#include "io/json.h"
+#include "io/pages.h"
+#include "io/quote.h"
+#include "io/safetensors.h"
+
+namespace lamina {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr std::string_view kFormat = "lamina-checkpoint";
+constexpr const char* kManifest = "manifest.json";
+constexpr const char* kHash = "xxh3_128";
+constexpr size_t kBlock = size_t{16} << 20;
+
+std::string join(const std::string& folder, const std::string& name) { return folder + "/" + name; }
+
+bool ends_with_tensors(const std::string& name) { return name.ends_with(".safetensors"); }
+
+[[noreturn]] void damaged(const std::string& where, const std::string& what) {
+  throw_error(ErrorCode::invalid, "damaged checkpoint: {}: {}", where, what);
+}
+
+// A name in a manifest is one of a file in the same folder, never a way out of it.
+bool is_plain_name(const std::string& name) {
+  return !name.empty() && name.front() != '.' && name.find('/') == std::string::npos &&
+         name.find('\0') == std::string::npos && name != kManifest;
+}
+
+bool is_hash(const Json& value) {
+  if (!value.is_string()) return false;
+  const std::string& text = value.get_ref<const std::string&>();
+  return text.size() == 32 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
+std::string hash_file(const FileMap& file) {
+  Hash128 hash;
+  for (std::span<const std::byte> rest = file.bytes(); !rest.empty();) {
+    const std::span<const std::byte> block = rest.first(std::min(kBlock, rest.size()));
+    hash.add(block);
+    drop_pages(file, block);
+    rest = rest.subspan(block.size());
+  }
+  return hash.text();
+}
+
+CheckpointFile sum_up(const std::string& path) {
+  const FileMap file(path);
+  CheckpointFile out{std::ssize(file.bytes()), hash_file(file), {}};
+  if (!ends_with_tensors(path)) return out;
+  const SafetensorsFile content(path);
+  for (const SafetensorsTensor& tensor : content.tensors()) {
+    out.tensors[tensor.name] = hash128(tensor.bytes);
+    content.forget(tensor);
+  }
+  return out;
+}
+
+// Which part of a file with a wrong hash it is, for people.
+std::string damaged_part(const std::string& path, const CheckpointFile& expected) {
+  if (!ends_with_tensors(path)) return "its content";
+  try {
+    const SafetensorsFile content(path);
+    for (const auto& [name, hash] : expected.tensors) {
+      const SafetensorsTensor* tensor = content.find(name);
+      if (tensor == nullptr || hash128(tensor->bytes) != hash) return "tensor " + quote_text(name);
+    }
+  } catch (const Error&) {
+  }
+  return "its header";
+}
+
+class ManifestReader {
+ public:
+  ManifestReader(const Json& root, const std::string& where) : root_(root), where_(where) {}
+
+  Manifest read() {
+    if (!root_.is_object() || root_.value("format", Json()) != kFormat)
+      damaged(where_, fmt::format("expected an object whose \"format\" is \"{}\"", kFormat));
+    if (root_.value(kHash, Json()) != manifest_hash(root_)) damaged(where_, "its content does not match its hash");
+    const int64_t version = number(root_, "version");
+    if (version > kCheckpointVersion)
+      throw Error(ErrorCode::unsupported,
+                  fmt::format("checkpoint of a newer version: {}: \"version\", expected at most {}, got {}", where_,
+                              kCheckpointVersion, version),
+                  "use the version of lamina that wrote it");
+    Manifest out;
+    out.step = number(root_, "step");
+    out.run_id = entry(root_, "run_id", &Json::is_string).get<std::string>();
+    out.state = entry(root_, "state", &Json::is_object);
+    for (const auto& [name, file] : entry(root_, "files", &Json::is_object).items())
+      out.files[name] = read_file(name, file);
+    return out;
+  }
+
+ private:
+  const Json& entry(const Json& in, const char* key, bool (Json::*is)() const noexcept) {
+    const auto at = in.is_object() ? in.find(key) : in.end();
+    if (at == in.end() || !((*at).*is)()) damaged(where_, fmt::format("\"{}\" is missing or of another type", key));
+    return *at;
+  }
+
+  int64_t number(const Json& in, const char* key) {
+    const Json& value = entry(in, key, &Json::is_number_unsigned);
+    if (value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX))
+      damaged(where_, fmt::format("\"{}\" is too large", key));
+    return value.get<int64_t>();
+  }
+
+  std::string hash(const Json& value, const std::string& what) {
+    if (!is_hash(value)) damaged(where_, what + ": expected a hash of 32 digits");
+    return value.get<std::string>();
+  }
+
+  CheckpointFile read_file(const std::string& name, const Json& file) {
+    if (!is_plain_name(name)) damaged(where_, "bad name of a file: " + quote_text(name));
+    CheckpointFile out;
+    out.bytes = number(file, "bytes");
+    out.hash = hash(file.value(kHash, Json()), quote_text(name));
+    if (file.contains("tensors"))
+      for (const auto& [tensor, value] : entry(file, "tensors", &Json::is_object).items())
+        out.tensors[tensor] = hash(value, quote_text(tensor));
+    return out;
+  }
+
+  const Json& root_;
+  const std::string& where_;
+};
+
+std::string hidden_name(const std::string& folder, const std::string& name) {
+  static std::atomic<uint64_t> counter{0};
+  return join(folder, fmt::format(".{}.{}-{}.tmp", name, ::getpid(), counter.fetch_add(1)));
+}
+
+// As hidden_name() and AtomicFile give them: .NAME.PID-NUMBER.tmp
+bool is_temporary(std::string name) {
+  if (!name.starts_with('.') || !name.ends_with(".tmp")) return false;
+  name.resize(name.size() - 4);
+  const size_t dot = name.rfind('.'), dash = name.rfind('-');
+  if (dot == 0 || dot == std::string::npos || dash == std::string::npos || dash < dot) return false;
+  const std::string process = name.substr(dot + 1, dash - dot - 1), number = name.substr(dash + 1);
+  const auto digits = [](const std::string& text) {
+    return !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+  };
+  return digits(process) && digits(number);
+}
+
+[[noreturn]] void fail(const char* what, const std::string& path, int reason) {
+  throw_error(ErrorCode::io, "cannot {}: {}: {}", what, path, std::strerror(reason));
+}
+
+std::string parent_of(const std::string& path) { return fs::path(path).parent_path().string(); }
+
+void move_over(const std::string& from, const std::string& to) {
+  if (std::rename(from.c_str(), to.c_str()) == 0) return;
+  const int reason = errno;
+  if (reason != ENOTEMPTY && reason != EEXIST) fail("rename folder", to, reason);
+  if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) return;
+  // A file system without exchange: the old one goes first.
+  remove_checkpoint(to);
+  if (std::rename(from.c_str(), to.c_str()) != 0) fail("rename folder", to, errno);
+}
+
+}  // namespace
+
+std::string manifest_hash(const Json& content) {
+  Json rest = content;
+  rest.erase(kHash);
+  const std::string text = rest.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return hash128(std::span(text.data(), text.size()));
+}
+
+std::string manifest_text(const Manifest& manifest) {
+  Json files = Json::object();
+  for (const auto& [name, file] : manifest.files) {
+    files[name] = {{"bytes", file.bytes}, {kHash, file.hash}};
+    if (!file.tensors.empty()) files[name]["tensors"] = file.tensors;
+  }
+  Json out = {{"format", kFormat},         {"version", kCheckpointVersion}, {"step", manifest.step},
+              {"run_id", manifest.run_id}, {"files", std::move(files)},     {"state", manifest.state}};
+  out[kHash] = manifest_hash(out);
+  return out.dump(1) + "\n";
+}
+
+Manifest parse_manifest(std::string_view text, const std::string& where) {
+  const Json root = parse_json(text, where);
+  return ManifestReader(root, where).read();
+}
+
+Manifest read_manifest(const std::string& checkpoint) {
+  const std::string path = join(checkpoint, kManifest);
+  return parse_manifest(read_text_file(path, "the manifest of a checkpoint"), path);
+}
+
+void check_files(const std::string& checkpoint, const Manifest& manifest) {
+  for (const auto& [name, file] : manifest.files) {
+    const std::string path = join(checkpoint, name);
+    std::error_code error;
+    const bool there = fs::is_regular_file(path, error);
+    if (!there) damaged(path, "the file is missing");
+    const auto bytes = static_cast<int64_t>(fs::file_size(path, error));
+    if (error || bytes != file.bytes) damaged(path, fmt::format("expected {} bytes, got {}", file.bytes, bytes));
+  }
+  for (const auto& [name, file] : manifest.files) {
+    const std::string path = join(checkpoint, name);
+    if (hash_file(FileMap(path)) != file.hash) damaged(path, damaged_part(path, file) + " does not match its hash");
+  }
+}
+
+CheckpointWriter::CheckpointWriter(const std::string& folder, int64_t step) : folder_(folder), step_(step) {
+  const std::string name = fmt::format("step-{}", step);
+  temporary_ = hidden_name(folder, name);
+  target_ = join(folder, name);
+  std::error_code error;
+  if (!fs::create_directory(temporary_, error) || error)
+    fail("create folder", temporary_, error ? error.value() : EEXIST);
+}
+
+CheckpointWriter::~CheckpointWriter() {
+  std::error_code ignored;
+  fs::remove_all(temporary_, ignored);
+}
+
+void CheckpointWriter::commit(const std::string& run_id, const Json& state) {
+  if (std::error_code ignored; fs::exists(target_, ignored)) {
+    std::string other;
+    try {
+      other = read_manifest(target_).run_id;
+    } catch (const Error&) {
+      other = run_id;  // damaged: nobody's
+    }
+    if (other != run_id)
+      throw_error(ErrorCode::invalid, "checkpoint of another run in the way: {}: expected run {}, got {}", target_,
+                  run_id, other);
+  }
+  Manifest manifest{.step = step_, .run_id = run_id, .files = {}, .state = state};
+  for (const fs::directory_entry& entry : fs::directory_iterator(temporary_))
+    manifest.files[entry.path().filename().string()] = sum_up(entry.path().string());
+  write_file(join(temporary_, kManifest), manifest_text(manifest));
+  sync_folder(temporary_);
+  move_over(temporary_, target_);
+  sync_folder(folder_);
+}
+
+std::vector<CheckpointPlace> list_checkpoints(const std::string& folder) {
+  std::vector<CheckpointPlace> out;
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    const std::string name = at->path().filename().string();
+    CheckpointPlace place{.path = at->path().string()};
+    const auto [last, bad] =
+        std::from_chars(name.data() + std::min<size_t>(5, name.size()), name.data() + name.size(), place.step);
+    if (bad == std::errc() && place.step > 0 && name == fmt::format("step-{}", place.step) &&
+        last == name.data() + name.size())
+      out.push_back(std::move(place));
+  }
+  std::sort(out.begin(), out.end(), [](const CheckpointPlace& a, const CheckpointPlace& b) { return a.step > b.step; });
+  return out;
+}
+
+void remove_checkpoint(const std::string& path) {
+  const std::string parent = parent_of(path);
+  const std::string hidden = hidden_name(parent, fs::path(path).filename().string());
+  if (std::rename(path.c_str(), hidden.c_str()) != 0) fail("remove folder", path, errno);
+  sync_folder(parent);
+  std::error_code error;
+  fs::remove_all(hidden, error);
+  if (error) fail("remove folder", hidden, error.value());
+}
+
+int64_t remove_temporaries(const std::string& folder) {
+  std::vector<fs::path> found;
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
+    if (is_temporary(at->path().filename().string())) found.push_back(at->path());
+  for (const fs::path& path : found) {
+    fs::remove_all(path, error);
+    if (error) fail("remove what a killed process left", path.string(), error.value());
+  }
+  return std::ssize(found);
+}
+
+}  // namespace lamina
