@@ -1,8 +1,10 @@
-// lamina inspect checkpoint: the tensors of safetensors files. Reads headers, no weights.
+// lamina inspect checkpoint: the tensors of safetensors files, from their headers; of a checkpoint of training also its
+// state, after every byte was compared with its hash.
 #include <algorithm>
 #include <filesystem>
 
 #include "inspect.h"
+#include "io/checkpoint_folder.h"
 #include "io/quote.h"
 #include "io/safetensors.h"
 
@@ -29,13 +31,36 @@ std::vector<std::string> files_of(const std::string& path) {
   return files;
 }
 
+// What the manifest of a checkpoint says about it.
+Json checkpoint_metadata(const std::string& path) {
+  const Manifest manifest = read_manifest(path);
+  check_files(path, manifest);
+  Json out = manifest.state;
+  out["step"] = manifest.step;
+  out["run_id"] = manifest.run_id;
+  for (const auto& [name, file] : manifest.files) out["files"][name] = {{"bytes", file.bytes}, {"xxh3_128", file.hash}};
+  return out;
+}
+
+// A line for each entry, nested ones by a dotted name.
+std::string metadata_text(const Json& metadata, const std::string& front = {}) {
+  std::string out;
+  for (const auto& [key, value] : metadata.items())
+    out += value.is_object() ? metadata_text(value, front + key + ".")
+                             : fmt::format("{}{}: {}\n", front, key, value.dump());
+  return out;
+}
+
 int run(const Options& options) {
-  Json tensors = Json::array(), metadata = Json::object();
+  std::error_code ignored;
+  const bool training = fs::exists(options.path + "/manifest.json", ignored);
+  Json tensors = Json::array(), metadata = training ? checkpoint_metadata(options.path) : Json::object();
   int64_t bytes = 0;
   std::string text;
   for (const std::string& path : files_of(options.path)) {
     const SafetensorsFile file(path);
-    for (const auto& [key, value] : file.metadata()) metadata[key] = value;
+    if (!training)
+      for (const auto& [key, value] : file.metadata()) metadata[key] = value;
     for (const SafetensorsTensor& tensor : file.tensors()) {
       const int64_t size = std::ssize(tensor.bytes);
       bytes += size;
@@ -44,20 +69,23 @@ int run(const Options& options) {
     }
   }
   if (options.json) {
-    print_json({{"format", "safetensors"}, {"tensors", tensors}, {"metadata", metadata}});
+    print_json(
+        {{"format", training ? "lamina-checkpoint" : "safetensors"}, {"tensors", tensors}, {"metadata", metadata}});
     return 0;
   }
   print(text);
-  print(fmt::format("{} tensors, {} bytes, metadata {}\n", tensors.size(), bytes, metadata.dump()));
+  print(fmt::format("{} tensors, {} bytes, ", tensors.size(), bytes));
+  print(training ? "every file as its hash says\n" + metadata_text(metadata) : "metadata " + metadata.dump() + "\n");
   return 0;
 }
 
 }  // namespace
 
 void add_inspect_checkpoint(const Command& inspect) {
-  const Command command = inspect.add("checkpoint", "names, shapes and types of the tensors of a file");
+  const Command command = inspect.add("checkpoint", "the tensors of a file; the state of a checkpoint of training");
   const auto options = std::make_shared<Options>();
-  command.positional("PATH", options->path, "a .safetensors file or a folder that holds some");
+  command.positional("PATH", options->path,
+                     "a .safetensors file or a folder that holds some, such as RUN/checkpoints/step-100");
   command.run(options, &run);
 }
 

@@ -81,8 +81,10 @@ void Progress::draw_bar(const StepRecord& record) {
   const Clock::time_point now = Clock::now();
   if (now < next_draw_ && record.step != record.steps) return;
   next_draw_ = now + kRedraw;
+  if (steps_before_ < 0) steps_before_ = record.step - 1;
   const double elapsed = std::chrono::duration<double>(now - start_).count();
-  const double left = elapsed / static_cast<double>(record.step) * static_cast<double>(record.steps - record.step);
+  const double left =
+      elapsed / static_cast<double>(record.step - steps_before_) * static_cast<double>(record.steps - record.step);
   std::string text = short_text(record, left);
   const std::string bar = bar_text(record);
   const size_t room = terminal_width() - 1;

@@ -27,6 +27,7 @@ class Progress {
   bool terminal_;
   bool colour_;
   bool drawn_ = false;
+  int64_t steps_before_ = -1;  // of earlier processes
   Clock::time_point start_ = Clock::now();
   Clock::time_point next_draw_{};
 };

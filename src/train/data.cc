@@ -1,10 +1,9 @@
 #include "train/data.h"
 
-#include <xxhash.h>
-
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "io/bpe_train.h"
 #include "io/encode_documents.h"
 #include "io/text_files.h"
@@ -145,16 +144,15 @@ void check_token_files(const Data& data, int64_t vocab_size) {
 }
 
 std::string fingerprint(const TokenStream& ids) {
-  constexpr int64_t kSamples = 1024, kLength = 1024;
-  std::vector<int32_t> sample(static_cast<size_t>(std::min(kLength, ids.size())));
-  const int64_t last = ids.size() - std::ssize(sample);  // where the last sample begins
-  XXH64_hash_t hash = XXH3_64bits(&last, sizeof(last));
-  const int64_t count = std::min(kSamples, last / kLength + 2);
-  for (int64_t i = 0; i < count; ++i) {
-    ids.read(last / (count - 1) * i + (i == count - 1 ? last % (count - 1) : 0), sample);
-    hash = XXH3_64bits_withSeed(sample.data(), sample.size() * sizeof(int32_t), hash);
+  constexpr int64_t kBlock = int64_t{1} << 20;
+  std::vector<int32_t> block(static_cast<size_t>(std::min(kBlock, ids.size())));
+  Hash128 hash;
+  for (int64_t first = 0; first < ids.size(); first += kBlock) {
+    const std::span<int32_t> part = std::span(block).first(static_cast<size_t>(std::min(kBlock, ids.size() - first)));
+    ids.read(first, part);
+    hash.add(part);
   }
-  return fmt::format("{:016x}", hash);
+  return hash.text();
 }
 
 }  // namespace lamina
