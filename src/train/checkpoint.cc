@@ -71,8 +71,9 @@ class StateReader {
 
   int64_t count(const char* key) const {
     const Json& found = entry(key);
-    if (!found.is_number_unsigned() || found.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)) bad(key, "a count");
-    return found.get<int64_t>();
+    const int64_t count = found.is_number_integer() ? found.get<int64_t>() : -1;  // one beyond int64 is negative
+    if (count < 0) bad(key, "a count");
+    return count;
   }
   std::optional<double> number(const char* key) const {
     const Json& found = entry(key);

@@ -37,8 +37,22 @@ TEST(Schedule, ConstantStaysAfterWarmup) {
   for (int64_t step = 3; step <= 5; ++step) EXPECT_EQ(learning_rate(rate, step), 3.0);
 }
 
+TEST(Schedule, WsdStaysAndThenFallsOverTheLastSteps) {
+  const LearningRate rate{
+      .lr = 5.0, .min_lr = 1.0, .schedule = Schedule::wsd, .warmup = 4, .steps = 20, .decay_steps = 4};
+  for (int64_t step = 1; step <= 4; ++step) EXPECT_DOUBLE_EQ(learning_rate(rate, step), static_cast<double>(step));
+  for (int64_t step = 5; step <= 17; ++step) EXPECT_EQ(learning_rate(rate, step), 5.0) << step;
+  EXPECT_EQ(learning_rate(rate, 18), 4.0);
+  EXPECT_EQ(learning_rate(rate, 19), 3.0);
+  EXPECT_EQ(learning_rate(rate, 20), 2.0);  // the step after the last one would use 1
+  LearningRate linear = rate, whole = rate;
+  linear.schedule = Schedule::linear;
+  whole.decay_steps = 16;  // all that follows the warm-up
+  for (int64_t step = 1; step <= 20; ++step) EXPECT_EQ(learning_rate(whole, step), learning_rate(linear, step)) << step;
+}
+
 TEST(Schedule, NamesGoBothWays) {
-  for (Schedule schedule : {Schedule::constant, Schedule::linear, Schedule::cosine})
+  for (Schedule schedule : {Schedule::constant, Schedule::linear, Schedule::cosine, Schedule::wsd})
     EXPECT_EQ(parse_schedule(schedule_name(schedule)), schedule);
   EXPECT_FALSE(parse_schedule("square"));
 }

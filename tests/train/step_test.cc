@@ -191,6 +191,37 @@ TEST(TrainStep, AnInfiniteLossIsSkippedThoughTheNormIsFinite) {
   }
 }
 
+// One element of one gradient is not finite: the tensor is named, of several the first on the way back from the loss.
+TEST(TrainStep, N16TheBadGradientIsNamed) {
+  for (const double clip_layer : {0.0, 1.0}) {
+    TinyRun run({.batch = 2, .seq = 8, .keep_gradients = true, .update = {.clip = 1.0, .clip_layer = clip_layer}});
+    TrainStep step(run.session(), {});
+    Rows rows(tiny_rows(2));
+    const auto spoil = [&](const std::string& name, float value) {
+      std::vector<float> values = run.read("grad." + name);
+      values[values.size() / 2] = value;
+      run.session().write("grad." + name, {values.data(), run.session().tensor(name).shape.last(), 1});
+    };
+    StepResult result = step.backward(rows.rows(), 1);
+    step.update(1e-3, result);
+    EXPECT_TRUE(result.finite);
+    EXPECT_EQ(step.bad_gradient(), "");
+    const std::vector<float> before = run.weights();
+    result = step.backward(rows.rows(), 2);
+    spoil("layer.1.mlp.fc.weight", std::nanf(""));
+    step.update(1e-3, result);
+    EXPECT_FALSE(result.finite);
+    EXPECT_EQ(step.bad_gradient(), "layer.1.mlp.fc.weight");
+    result = step.backward(rows.rows(), 3);
+    spoil("layer.0.ln_1.bias", std::nanf(""));
+    spoil("layer.0.attention.k.weight", INFINITY);
+    step.update(1e-3, result);
+    EXPECT_EQ(step.bad_gradient(), "layer.0.attention.k.weight");
+    EXPECT_EQ(run.weights(), before);
+    EXPECT_EQ(step.updates(), 1);
+  }
+}
+
 TEST(TrainStep, NoTargetsNoStep) {
   TinyRun run({.batch = 1, .seq = 8, .update = {.weight_decay = 0.1}});
   TrainStep step(run.session(), {});
