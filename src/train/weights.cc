@@ -1,5 +1,6 @@
 #include "train/weights.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "base/error.h"
@@ -7,6 +8,17 @@
 #include "io/hf_folder.h"
 
 namespace lamina {
+
+namespace {
+
+std::string joined(const std::vector<std::string>& names) {
+  constexpr size_t kMost = 8;
+  std::string out;
+  for (size_t i = 0; i < std::min(names.size(), kMost); ++i) out += (i == 0 ? "" : ", ") + names[i];
+  return names.size() > kMost ? out + fmt::format(" and {} more", names.size() - kMost) : out;
+}
+
+}  // namespace
 
 ModelSource open_model(const std::string& name) {
   ModelSource out;
@@ -37,7 +49,10 @@ std::string load_weights(Session& session, const std::string& folder, const Mode
   });
   const LoadReport& report = weights.report();
   warnings.insert(warnings.end(), report.warnings.begin(), report.warnings.end());
-  return report.summary();
+  std::string summary = report.summary();
+  if (!report.removed.empty()) summary += "; taken off the names: " + joined(report.removed);
+  if (!report.ignored.empty()) summary += "; constant buffers ignored: " + joined(report.ignored);
+  return summary;
 }
 
 void save_model(const Session& session, const std::string& folder, const ModelConfig& config,

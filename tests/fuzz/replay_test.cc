@@ -137,6 +137,18 @@ TEST(FuzzReplay, MergesTxt) {
          {"#version: 0.2\n# #\na b\nab c\nĠ ab\n## ##\nĠ Ġ\n", "# #\r\na b\r\nab c\r\nĠ ab\r\n## ##\r\nĠ Ġ", ""}, 2000);
 }
 
+TEST(FuzzReplay, Manifest) {
+  const std::string hash(32, 'a');
+  const nlohmann::json settings = {{"options", {{"lr", 0.5}, {"schedule", "wsd"}, {"warmup", 2}}},
+                                   {"config", {{"n_layer", 2}}},
+                                   {"data", {{"train_ids", 9}}},
+                                   {"steps", 6},
+                                   {"decay_steps", 2}};
+  const nlohmann::json state = {{"progress", state_json({.step = 5, .loss = 4.5})}, {"settings", settings}};
+  const Manifest sound{5, "run", {{"config.json", {2, hash, {}}}, {"x.safetensors", {8, hash, {{"w", hash}}}}}, state};
+  replay(fuzz::manifest, {manifest_text(sound), manifest_text({1, "", {}, nlohmann::json::object()}), "{}"}, 3000);
+}
+
 TEST(FuzzReplay, TokenFile) {
   std::string llmc(1024, '\0');
   const int32_t words[] = {20240520, 1, 4};

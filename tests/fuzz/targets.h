@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "io/checkpoint_folder.h"
 #include "io/hf_config.h"
 #include "io/hf_folder.h"
 #include "io/hf_names.h"
@@ -29,6 +30,8 @@
 #include "io/tokenizer.h"
 #include "io/tokenizer_files.h"
 #include "io/utf8.h"
+#include "train/checkpoint.h"
+#include "train/resume.h"
 
 namespace lamina::fuzz {
 
@@ -149,6 +152,27 @@ inline void merges_txt(std::string_view data) {
     const Tokenizer tokenizer = parse_vocab_and_merges(vocab, "v", data, "m").tokenizer;
     must(tokenizer.decode(encode(tokenizer, test::kSmallText)) == test::kSmallText, "text comes back");
   });
+}
+
+// The manifest as it stands, and once more with its own hash made right, which a stranger could do as well.
+inline void manifest(std::string_view data) {
+  const auto try_one = [](std::string_view text) {
+    accepted([&] {
+      const Manifest got = parse_manifest(text, "f");
+      must(parse_manifest(manifest_text(got), "g") == got, "what is written reads back");
+      for (const auto& [name, file] : got.files)
+        must(!name.empty() && name.front() != '.' && name.find('/') == std::string::npos && file.bytes >= 0,
+             "files lie in the folder");
+      must(got.step >= 0 && got.state.is_object(), "a step and a state");
+      accepted([&] { parse_state(got.state.value("progress", nlohmann::json()), "f"); });
+      compare_settings(got.state.value("settings", nlohmann::json()), {{"steps", 5}, {"options", {{"lr", 0.5}}}}, 3);
+    });
+  };
+  try_one(data);
+  nlohmann::json content;
+  if (!accepted([&] { content = parse_json(data, "f"); }) || !content.is_object()) return;
+  content["xxh3_128"] = manifest_hash(content);
+  try_one(content.dump());
 }
 
 inline void token_file(std::string_view data) {
