@@ -22,7 +22,7 @@ demo: build  ## train a small GPT on text that Debian ships and let it write
 
 build:  ## build the program: build/release/lamina
 	@tools/setup-debian.sh build
-	cmake --preset release -DLAMINA_BUILD_TESTS=OFF -DLAMINA_BUILD_BENCH=OFF
+	cmake --preset release -DLAMINA_BUILD_TESTS=OFF
 	cmake --build --preset release --parallel $(JOBS) --target lamina_cli
 
 test: build-test  ## build everything and run all tests on tiny shapes
@@ -40,7 +40,6 @@ test-full: build-test tidy asan tsan  ## all of it: 124M shapes, loss curves, sa
 	@LAMINA_TEST_FULL=1 $(RUN_TESTS) --build build/release --python "$(PYTHON)" --jobs $(JOBS)
 
 bench: build-test  ## measure, with PyTorch side by side
-	@tools/setup-debian.sh bench
 	@tools/bench.sh build/release/lamina "$(PYTHON)"
 
 check:  ## format, layers, budgets, symbols of the kernels
