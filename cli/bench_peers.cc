@@ -33,8 +33,10 @@ struct Options : ShapeOptions {
 
 template <OptionsOf<Options> O, typename F>
 void for_each_option(O& o, F&& f) {
-  f(OptionRow{"versus", "ENGINE", "torch, torch-compile or llm.c (default: torch); may be repeated. PyTorch is that of the Python "
-              "that LAMINA_TORCH_PYTHON names, else of .venv/torch, else of python3"}, o.versus);
+  f(OptionRow{"versus", "ENGINE",
+              "torch, torch-compile or llm.c (default: torch); may be repeated. PyTorch is that of the Python "
+              "that LAMINA_TORCH_PYTHON names, else of .venv/torch, else of python3"},
+    o.versus);
   f(OptionRow{"llmc", "DIR", "where llm.c's train_gpt2.c is; it is compiled with cc for this machine"}, o.llmc);
   f(OptionRow{"steps", "N", "steps of each engine that are timed", kFromOne}, o.steps);
   f(OptionRow{"warmup", "N", "steps of each before them", kFromOne}, o.warmup);

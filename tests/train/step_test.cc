@@ -36,6 +36,20 @@ TEST(EvalStep, EndsCountAndPaddingDoesNot) {
   EXPECT_NEAR(eval_loss({{5, 17, 96}, {47, 30, 79, 88, 96}}, 2, 5), 5.097026, 2e-6);
 }
 
+// N25: the places that pad a panel of the vocabulary are no ids: with equal logits the loss is ln V.
+TEST(EvalStep, PaddedVocabularyCountsForNothing) {
+  for (const auto& [vocab, loss] : {std::pair<int64_t, double>{97, 4.574711}, {50257, 10.824905}}) {
+    ModelConfig config = tiny_config();
+    config.vocab_size = vocab;
+    TinyRun run({.batch = 2, .seq = 8, .train = false, .eval = true}, config);
+    for (const ParameterSpec& spec : run.specs()) run.session().fill(spec.name, 0.0f);
+    Rows rows(tiny_rows(2));
+    EvalResult total;
+    EvalStep(run.session()).add(rows.rows(), total);
+    EXPECT_NEAR(total.mean(), loss, 2e-6);
+  }
+}
+
 TEST(EvalStep, SumsOverManyRows) {
   TinyRun run({.batch = 3, .seq = 16, .train = false, .eval = true});
   EvalStep step(run.session());
