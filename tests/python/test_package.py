@@ -217,7 +217,7 @@ def test_generate_greedily_and_by_seed(model):
     assert {row.finish_reason for row in rows} == {"length"}
     sampled = model.generate(prompts, max_tokens=8, seed=5)
     assert [row.ids for row in sampled] == [row.ids for row in model.generate(prompts, max_tokens=8, seed=5)]
-    ended = model.generate([[3, 91]], max_tokens=8, temperature=0.0, end_ids=[44], log_probabilities=True)[0]
+    ended = model.generate([[3, 91]], max_tokens=8, temperature=0.0, end_id=[44], log_probabilities=True)[0]
     assert ended.ids == [55, 44] and ended.finish_reason == "eos" and len(ended.log_probabilities) == 2
 
 
