@@ -145,7 +145,6 @@ void fit_options(const Model& model, GenerateArguments& arguments) {
   check_value({"batch", "N", "", {1.0, 4096.0}}, arguments.batch);
   check_value({"seed", "N", "", kFromZero}, arguments.seed);
   const ModelConfig& config = model.host->config();
-  if (options.end_ids.empty() && config.eos_token_id) options.end_ids = {static_cast<int32_t>(*config.eos_token_id)};
   const bool for_text = !arguments.stop.empty() || !arguments.on_text.is_none();
   if (arguments.tokenizer == nullptr) {
     if (for_text) throw_error(ErrorCode::invalid, "no tokenizer: stop and on_text are about text, expected one");
@@ -203,7 +202,10 @@ std::vector<GeneratedRow> generate(const Model& model, const nb::object& prompts
                               .tokenizer = tokenizer,
                               .on_id = on_id,
                               .on_text = on_text};
-  if (!end_id.is_none()) arguments.options.end_ids = one_or_more<int32_t>(end_id, "end_id");
+  if (!end_id.is_none())
+    arguments.options.end_ids = one_or_more<int32_t>(end_id, "end_id");
+  else if (const auto eos = model.host->config().eos_token_id)
+    arguments.options.end_ids = {static_cast<int32_t>(*eos)};
   if (!stop.is_none()) arguments.stop = one_or_more<std::string>(stop, "stop");
   fit_options(model, arguments);
   return run_generate(model, prompts_of(prompts, tokenizer, static_cast<uint64_t>(seed)), arguments);

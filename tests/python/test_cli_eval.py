@@ -32,15 +32,15 @@ def truth(folder, ids, seq):
     return total, count
 
 
-# 16 · 7 + 5 targets: the last window is short, and the last batch is not full for any number of rows but 1 and 2.
+# 16 · 7 + 5 targets: the last window is short, and of 3 rows the last batch is not full.
 def test_the_sum_does_not_depend_on_batch_padding_or_threads(folder, tmp_path):
     data = tmp_path / "ids.bin"
     tiny.tokens(118).astype("<u2").tofile(data)
     total, count = truth(folder, tiny.tokens(118), 16)
     assert count == 117
     losses = {}
-    for batch in (1, 2, 3, 5, 8, 64):
-        for threads in (1, 2, 5):
+    for batch in (1, 3, 8):
+        for threads in (1, 5):
             result = ok_json("eval", folder, "--data", data, "--batch", batch, "--threads", threads)
             assert KEYS <= result.keys()
             assert (result["tokens"], result["batch"], result["seq"]) == (117, batch, 16)
