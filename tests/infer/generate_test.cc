@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "common/long_run.h"
 #include "infer/tiny_model.h"
 #include "io/files.h"
 
@@ -204,6 +205,13 @@ TEST(Generator, P4_AnInterruptionMayFallIntoAPrompt) {
     EXPECT_THROW(generator.generate(rows, options, hooks), std::runtime_error);
   }
   EXPECT_EQ(generator.generate(TinyModel::rows({kPrompts[0]}), options).front().ids, (Ids{55}));
+}
+
+TEST(Generator, P7_ALongLoopStaysAsItWas) {
+  TinyModel model(2);
+  Generator generator = model.generator();
+  const std::vector<Prompt> rows = TinyModel::rows({kPrompts[0]});
+  test::expect_steady([&] { generator.generate(rows, {.max_tokens = 4}); });
 }
 
 TEST(Generator, NeedsAPlanThatGenerates) {
