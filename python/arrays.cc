@@ -72,6 +72,26 @@ void Ids::narrow(const int64_t* wide) {
   data_ = copy_.data();
 }
 
+std::optional<std::vector<int32_t>> row_of_ids(nb::handle from) {
+  nb::ndarray<nb::ro, nb::ndim<1>, nb::c_contig, nb::device::cpu> array;
+  std::vector<int64_t> wide;
+  const bool listed = nb::try_cast(from, wide);
+  if (!listed && !nb::try_cast(from, array)) return std::nullopt;
+  if (!listed && array.dtype() == nb::dtype<int32_t>())
+    wide.assign(static_cast<const int32_t*>(array.data()), static_cast<const int32_t*>(array.data()) + array.size());
+  else if (!listed && array.dtype() == nb::dtype<int64_t>())
+    wide.assign(static_cast<const int64_t*>(array.data()), static_cast<const int64_t*>(array.data()) + array.size());
+  else if (!listed)
+    return std::nullopt;
+  std::vector<int32_t> out;
+  for (const int64_t id : wide) {
+    if (id > INT32_MAX || id < INT32_MIN)
+      throw_error(ErrorCode::invalid, "id outside the vocabulary: position {}, got {}", out.size(), id);
+    out.push_back(static_cast<int32_t>(id));
+  }
+  return out;
+}
+
 Batch::Batch(const nb::object& ids, const nb::object& targets) : ids_(ids) {
   if (targets.is_none()) {
     shift();

@@ -37,6 +37,9 @@ class Ids {
   size_t rows_ = 0, width_ = 0;
 };
 
+// Ids of one row: any sequence, or an array of one dimension. None where it is something else.
+std::optional<std::vector<int32_t>> row_of_ids(nanobind::handle from);
+
 // The rows of one call, each with its targets. Without targets each id is the target of the one before it.
 class Batch {
  public:

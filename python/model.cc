@@ -81,8 +81,9 @@ double loss(Model& model, const nb::object& ids, const nb::object& targets) {
 
 nb::dict gradients(const Model& model) {
   if (model.last.empty()) throw_error(ErrorCode::invalid, "gradients of what: call loss() first");
+  const auto last = model.last;  // another thread may call loss() meanwhile
   std::vector<Row> rows;
-  for (const auto& [tokens, targets] : model.last) rows.push_back({tokens, targets});
+  for (const auto& [tokens, targets] : last) rows.push_back({tokens, targets});
   std::vector<HfArray> out;
   {
     const nb::gil_scoped_release release;
@@ -103,20 +104,23 @@ nb::dict parameters(const Model& model) {
 // A text, or ids in any sequence.
 Prompt prompt_of(nb::handle from, size_t row, const Tokenizer* tokenizer, uint64_t seed) {
   std::string text;
-  std::vector<int32_t> ids;
   if (nb::try_cast(from, text)) {
     if (tokenizer == nullptr) throw_error(ErrorCode::invalid, "no tokenizer: prompt {} is a text, expected ids", row);
     return {encode(*tokenizer, text, {.where = fmt::format("prompt {}", row), .poll = check_signals}), seed};
   }
-  if (!nb::try_cast(from, ids))
+  std::optional<std::vector<int32_t>> ids = row_of_ids(from);
+  if (!ids)
     throw_error(ErrorCode::invalid, "prompt {} has the wrong type: expected a text or a list of ids, got {}", row,
                 nb::repr(from.type()).c_str());
-  return {std::move(ids), seed};
+  return {std::move(*ids), seed};
 }
 
 std::vector<Prompt> prompts_of(const nb::object& prompts, const Tokenizer* tokenizer, uint64_t seed) {
   std::vector<Prompt> out;
   if (PyUnicode_Check(prompts.ptr())) return {prompt_of(prompts, 0, tokenizer, seed)};
+  if (!nb::hasattr(prompts, "__iter__"))
+    throw_error(ErrorCode::invalid, "prompts have the wrong type: expected a text or a list of prompts, got {}",
+                nb::repr(prompts.type()).c_str());
   for (const nb::handle prompt : prompts) out.push_back(prompt_of(prompt, out.size(), tokenizer, seed));
   return out;
 }

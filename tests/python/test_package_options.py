@@ -6,8 +6,10 @@ import re
 from pathlib import Path
 
 import cli_support as cli
+import numpy as np
 import pytest
 import tiny
+import torch
 
 import lamina
 
@@ -146,6 +148,18 @@ def test_i12_i8_i6_in_python(folder, tmp_path):
     rows = model.generate([[3, 91], [3, 7]], max_tokens=8, temperature=0.0, end_id=55)
     assert [row.ids for row in rows] == [[55], [40, 40, 61, 55]]
     assert model.generate([]) == []
+
+
+def test_prompts_of_several_kinds(folder):
+    model = lamina.Model.from_pretrained(folder)
+    for prompts in (np.array([[3, 91]]), np.array([[3, 91]], np.int32), torch.tensor([[3, 91]]), [torch.tensor([3, 91])],
+                    [np.array([3, 91], np.int32)], ((3, 91),), iter([[3, 91]])):  # fmt: skip
+        assert model.generate(prompts, max_tokens=8, temperature=0.0)[0].ids == tiny.GREEDY[(3, 91)]
+    for wrong in (5, [5], [["a"]], [np.array([1.0])], {1: 2}):
+        with pytest.raises(lamina.Error, match="prompt.* wrong type"):
+            model.generate(wrong)
+    with pytest.raises(lamina.Error, match="outside the vocabulary.*1099511627776"):
+        model.generate([[2**40]])
 
 
 def test_a_callback_cannot_call_its_model(folder):
