@@ -145,6 +145,14 @@ TEST(FuzzReplay, TokenFile) {
          1000);
 }
 
+TEST(FuzzReplay, Jsonl) {
+  replay(
+      fuzz::jsonl,
+      {R"({"text":"é\n\u00e9\ud83d\ude42","id":1})", "{\"text\":\"\"}\r\n\n{\"meta\":{\"text\":[1]},\"text\":\"x\"}\n",
+       "\xEF\xBB\xBF{\"text\":\"a\"}\n[1]\n", R"({"content":"x"})", "{\"text\":\"a\xC3\"}\n", "\n \n"},
+      10000);
+}
+
 TEST(FuzzReplay, Text) {
   replay(fuzz::text,
          {"abc ab ##a  abab#####\n#", "it's  \u3000日本 \u2028é🙂 12½", "x<|endoftext|>y<|endoftext|>",
