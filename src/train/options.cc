@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "io/text_files.h"
 
 namespace lamina {
 namespace {
@@ -40,6 +41,7 @@ void validate(const TrainOptions& options) {
   if (!parse_schedule(options.schedule)) bad_value("schedule", "constant, linear or cosine", options.schedule);
   check_word("token-type", options.token_type, {"", "u16", "u32", "i32"}, "u16, u32 or i32");
   check_word("invalid-utf8", options.invalid_utf8, {"error", "replace"}, "error or replace");
+  for (const std::string& path : options.data) split_weight(path);
   if (options.steps && options.epochs)
     throw_error(ErrorCode::usage, "contradiction: --steps {} and --epochs {}, expected one of them", *options.steps,
                 *options.epochs);
