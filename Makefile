@@ -1,7 +1,7 @@
 # What a person types. Every target installs what it needs and is missing; the builds are CMake presets (CMakePresets.json).
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo build test test-full bench check tidy asan tsan clean
+.PHONY: help demo build test test-full bench check tidy asan tsan fuzz clean
 
 JOBS ?= $(shell nproc)
 RUN_TESTS := tools/run_tests.py
@@ -22,7 +22,7 @@ demo: build  ## train a small GPT on text that Debian ships and let it write
 
 build:  ## build the program: build/release/lamina
 	@tools/setup-debian.sh build
-	cmake --preset release -DLAMINA_BUILD_TESTS=OFF -DLAMINA_BUILD_BENCH=OFF
+	cmake --preset release -DLAMINA_BUILD_TESTS=OFF
 	cmake --build --preset release --parallel $(JOBS) --target lamina_cli
 
 test: build-test  ## build everything and run all tests on tiny shapes
@@ -36,11 +36,10 @@ build-test:
 	cmake --build --preset release --parallel $(JOBS)
 	tools/build_wheel.sh
 
-test-full: build-test tidy asan tsan  ## all of it: 124M shapes, loss curves, sanitizers
+test-full: build-test tidy asan tsan fuzz  ## all of it: 124M shapes, loss curves, sanitizers
 	@LAMINA_TEST_FULL=1 $(RUN_TESTS) --build build/release --python "$(PYTHON)" --jobs $(JOBS)
 
 bench: build-test  ## measure, with PyTorch side by side
-	@tools/setup-debian.sh bench
 	@tools/bench.sh build/release/lamina "$(PYTHON)"
 
 check:  ## format, layers, budgets, symbols of the kernels
@@ -70,6 +69,13 @@ tsan:  ## a smoke test of the threads under ThreadSanitizer
 	cmake --build --preset tsan --parallel $(JOBS) --target lamina_tsan lamina_cli
 	@LAMINA_ISA=$(SANITIZER_ISA) TSAN_OPTIONS=halt_on_error=1 $(FIXED_ADDRESSES) \
 	  $(RUN_TESTS) --build build/tsan --label tsan --python "$(PYTHON)" --jobs $(JOBS) -- -m tsan $(PROGRAM_ONLY)
+
+FUZZ_SECONDS ?= 600
+fuzz:  ## every parser under AddressSanitizer, FUZZ_SECONDS (600) each
+	@tools/setup-debian.sh build test
+	cmake --preset asan
+	cmake --build --preset asan --parallel $(JOBS) --target lamina_test_fuzz
+	tools/fuzz.py build/asan $(FUZZ_SECONDS) $(JOBS)
 
 clean:  ## remove what was built; the virtual environments stay
 	rm -rf build

@@ -7,6 +7,7 @@ namespace lamina::cli {
 
 void add_bench_kernels(const Command& bench);
 void add_bench_step(const Command& bench);
+void add_bench_peers(const Command& bench);
 
 // The most memory this process ever held, as the system counts it; 0 where it does not say.
 int64_t process_peak_bytes();

@@ -2,6 +2,7 @@
 // them.
 #include <algorithm>
 #include <chrono>
+#include <iostream>
 
 #include "base/rng.h"
 #include "bench.h"
@@ -19,6 +20,7 @@ constexpr double kWindow = 0.25;  // seconds
 struct Options : ShapeOptions {
   int64_t steps = 5;
   int64_t warmup = 1;
+  bool turns = false;
   bool json = false;
   Options() {
     dropout = 0.0;
@@ -30,6 +32,8 @@ template <OptionsOf<Options> O, typename F>
 void for_each_option(O& o, F&& f) {
   f(OptionRow{"steps", "N", "steps that are timed", kFromOne}, o.steps);
   f(OptionRow{"warmup", "N", "steps before them", kFromZero}, o.warmup);
+  f(OptionRow{"turns", "", "time a step for each line on standard input, in place of --steps, and answer with a line"},
+    o.turns);
   for_each_shape_option(o, f);
 }
 
@@ -37,32 +41,50 @@ struct Measured {
   std::vector<double> step_ms;
   std::vector<double> peaks;  // Gflop/s, between the steps
   int64_t tokens = 0;
+
+  double peak() const { return *std::max_element(peaks.begin(), peaks.end()); }
 };
 
-Measured measure(Session& session, const Options& options, const CompiledModel& model) {
-  const int64_t seq = model.options.seq, rows_of_step = model.options.batch * model.options.accumulate;
-  TrainStep train(session, {.accumulate = options.accumulate, .beta1 = options.betas[0], .beta2 = options.betas[1]});
-  std::vector<int32_t> ids(static_cast<size_t>(rows_of_step * (seq + 1)));
-  Rng rng(1);
-  for (int32_t& id : ids) id = static_cast<int32_t>(rng.below(static_cast<uint64_t>(model.model.config.vocab_size)));
+// Rows of ids that mean nothing, for a whole step.
+struct MadeUpRows {
+  std::vector<int32_t> ids;
   std::vector<Row> rows;
-  for (int64_t r = 0; r < rows_of_step; ++r) {
-    const std::span<const int32_t> own =
-        std::span(ids).subspan(static_cast<size_t>(r * (seq + 1)), static_cast<size_t>(seq + 1));
-    rows.push_back({own.first(static_cast<size_t>(seq)), own.subspan(1)});
+
+  MadeUpRows(int64_t count, int64_t seq, int64_t vocab_size) : ids(static_cast<size_t>(count * (seq + 1))) {
+    Rng rng(1);
+    for (int32_t& id : ids) id = static_cast<int32_t>(rng.below(static_cast<uint64_t>(vocab_size)));
+    const size_t width = static_cast<size_t>(seq);
+    for (size_t r = 0; r < static_cast<size_t>(count); ++r) {
+      const std::span<const int32_t> own = std::span(ids).subspan(r * (width + 1), width + 1);
+      rows.push_back({own.first(width), own.subspan(1)});
+    }
   }
+};
+
+double milliseconds_of(const std::function<void()>& body) {
+  const auto start = std::chrono::steady_clock::now();
+  body();
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+}
+
+Measured measure(Session& session, const Options& options, const CompiledModel& model) {
+  const MadeUpRows made_up(model.options.batch * model.options.accumulate, model.options.seq,
+                           model.model.config.vocab_size);
+  TrainStep train(session, {.accumulate = options.accumulate, .beta1 = options.betas[0], .beta2 = options.betas[1]});
   Measured out;
-  for (int64_t step = 1; step <= options.warmup + options.steps; ++step) {
-    const bool timed = step > options.warmup;
-    if (timed && out.peaks.empty())
-      out.peaks.push_back(fma_sustained_gflops(model.options.isa, session.team(), kWindow));
-    const auto start = std::chrono::steady_clock::now();
-    out.tokens = train.step(rows, step, 1e-4).tokens;
-    const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
-    if (!timed) continue;
-    out.step_ms.push_back(ms);
-    out.peaks.push_back(fma_sustained_gflops(model.options.isa, session.team(), kWindow));
+  int64_t done = 0;
+  const auto step = [&] { out.tokens = train.step(made_up.rows, ++done, 1e-4).tokens; };
+  const auto peak = [&] { out.peaks.push_back(fma_sustained_gflops(model.options.isa, session.team(), kWindow)); };
+  while (done < options.warmup) step();
+  peak();
+  if (options.turns) print_json({{"ready", true}});
+  std::string line;
+  while (options.turns ? static_cast<bool>(std::getline(std::cin, line)) : std::ssize(out.step_ms) < options.steps) {
+    out.step_ms.push_back(milliseconds_of(step));
+    peak();
+    if (options.turns) print_json({{"step_ms", out.step_ms.back()}});
   }
+  if (out.step_ms.empty()) throw_error(ErrorCode::invalid, "--turns: expected a line for each step, got none");
   return out;
 }
 
@@ -70,11 +92,10 @@ Json run_json(const CompiledModel& model, const Measured& measured) {
   std::vector<double> sorted = measured.step_ms;
   std::sort(sorted.begin(), sorted.end());
   const double tokens = static_cast<double>(measured.tokens);
-  const double peak = *std::max_element(measured.peaks.begin(), measured.peaks.end());
   const double flops = model_flops_per_token(model.model.config, model.options.seq) * tokens;
   const double median = sorted.size() % 2 == 1 ? sorted[sorted.size() / 2]
                                                : 0.5 * (sorted[sorted.size() / 2 - 1] + sorted[sorted.size() / 2]);
-  const double fraction = peak_fraction(flops, sorted.front() * 1e-3, peak);
+  const double fraction = peak_fraction(flops, sorted.front() * 1e-3, measured.peak());
   return {{"model", model.model.name},
           {"batch", model.options.batch},
           {"seq", model.options.seq},
@@ -106,19 +127,16 @@ int run(const Options& options) {
   const Json run = run_json(model, measured);
   if (options.json) {
     print_json({{"cpu", cpu_name()},
-                {"peaks",
-                 {{"fp32_gflops", *std::max_element(measured.peaks.begin(), measured.peaks.end())},
-                  {"fp32_gflops_windows", measured.peaks}}},
+                {"peaks", {{"fp32_gflops", measured.peak()}, {"fp32_gflops_windows", measured.peaks}}},
                 {"runs", Json::array({run})}});
     return 0;
   }
   print(fmt::format("{} {}x{} x{}, {} threads, {}: {:.1f} ms a step at best, {:.1f} in the median of {}\n",
                     model.model.name, options.batch, model.options.seq, options.accumulate, model.threads,
                     isa_name(model.options.isa), run["step_ms_min"].get<double>(), run["step_ms_median"].get<double>(),
-                    options.steps));
+                    measured.step_ms.size()));
   print(fmt::format("{:.0f} tokens/s, {:.3f} of the peak of {:.1f} Gflop/s, {} bytes in the process at most\n",
-                    run["tokens_per_s"].get<double>(), run["limit_fraction"].get<double>(),
-                    *std::max_element(measured.peaks.begin(), measured.peaks.end()),
+                    run["tokens_per_s"].get<double>(), run["limit_fraction"].get<double>(), measured.peak(),
                     run["process_peak_bytes"].get<int64_t>()));
   return 0;
 }

@@ -19,6 +19,8 @@ struct Options {
   std::vector<std::string> data;
   std::string tokenizer;
   std::string token_type;
+  std::string text_field = "text";
+  bool isolate_documents = false;
   std::string invalid_utf8 = "error";
   int64_t batch = 4;
   std::optional<int64_t> seq;
@@ -29,10 +31,13 @@ struct Options {
 
 template <OptionsOf<Options> O, typename F>
 void for_each_option(O& o, F&& f) {
-  f(OptionRow{"data", "PATH", "text files, folders of them, or .bin files of ids", kAnyNumber, true}, o.data);
+  f(OptionRow{"data", "PATH", "text, .jsonl or .bin files, folders of them, or patterns", kAnyNumber, true}, o.data);
   f(OptionRow{"tokenizer", "DIR", "folder with a tokenizer.json (default: the model's)"}, o.tokenizer);
   f(OptionRow{"token-type", "TYPE", "u16, u32 or i32: ids of a .bin file without a header (default: u16)"},
     o.token_type);
+  f(OptionRow{"text-field", "NAME", "field of a .jsonl file's lines that holds the text"}, o.text_field);
+  f(OptionRow{"isolate-documents", "", "no token sees another document, none is predicted from one"},
+    o.isolate_documents);
   f(OptionRow{"invalid-utf8", "MODE", "error or replace: text that is not UTF-8"}, o.invalid_utf8);
   f(OptionRow{"batch", "N", "rows at a time", {1.0, kMostCount}}, o.batch);
   f(OptionRow{"seq", "T", "tokens of a row (default: the model's n_positions)", kFromOne}, o.seq);
@@ -66,12 +71,14 @@ LoadedModel load(const Options& options) {
 }
 
 Data open(const Options& options, const ModelConfig& config, int64_t seq) {
-  DataOptions wanted{.paths = options.data,
-                     .valid_fraction = 0.0,
-                     .token_type = options.token_type,
-                     .replace_invalid_utf8 = options.invalid_utf8 == "replace",
-                     .threads = options.threads ? static_cast<int>(*options.threads) : cpu_count(),
-                     .seq = seq};
+  DataOptions wanted{
+      .paths = options.data,
+      .valid_fraction = 0.0,
+      .token_type = options.token_type,
+      .documents = {.invalid = options.invalid_utf8 == "replace" ? InvalidUtf8::replace : InvalidUtf8::refuse,
+                    .text_field = options.text_field},
+      .threads = options.threads ? static_cast<int>(*options.threads) : cpu_count(),
+      .seq = seq};
   if (!options.tokenizer.empty())
     wanted.tokenizers = {options.tokenizer};
   else if (has_tokenizer(options.folder))
@@ -84,11 +91,20 @@ Data open(const Options& options, const ModelConfig& config, int64_t seq) {
   return data;
 }
 
-// Of the text that is predicted: all but the first id's.
-double predicted_bytes(const Data& data) {
-  int32_t first = 0;
-  data.train.read(0, std::span(&first, 1));
-  return static_cast<double>(data.text_bytes - std::ssize(data.tokenizer->token(first)));
+// Of the text that is predicted: all but the first id's, of each document where they are isolated.
+double predicted_bytes(const Data& data, std::optional<int32_t> document_end) {
+  int64_t bytes = data.text_bytes;
+  std::vector<int32_t> ids(4096);
+  bool first = true;
+  for (int64_t at = 0; at < data.train.size(); at += std::ssize(ids)) {
+    ids.resize(static_cast<size_t>(std::min<int64_t>(std::ssize(ids), data.train.size() - at)));
+    data.train.read(at, ids);
+    for (const int32_t id : ids) {
+      if (first) bytes -= std::ssize(data.tokenizer->token(id));
+      first = document_end && id == *document_end;
+    }
+  }
+  return static_cast<double>(bytes);
 }
 
 int run(const Options& options) {
@@ -97,13 +113,16 @@ int run(const Options& options) {
   for (const std::string& warning : model.warnings) say("warning: {}", warning);
   EvalStep step(*model.session);
   const Data data = open(options, model.config, step.seq());
-  Batches batches(data.train,
-                  {.seq = step.seq(), .rows = step.rows(), .whole_window = false, .what = "evaluation data"});
+  std::optional<int32_t> end;
+  if (options.isolate_documents) end = document_end(data, model.config);
+  Batches batches(
+      data.train,
+      {.seq = step.seq(), .rows = step.rows(), .whole_window = false, .document_end = end, .what = "evaluation data"});
   EvalResult total;
   for (int64_t s = 1; s <= batches.steps_per_epoch(); ++s) step.add(batches.rows(s), total);
   const double loss = total.mean(), perplexity = std::exp(loss);
   const bool text = data.is_text;
-  const double bits = text ? total.loss_sum / std::numbers::ln2 / predicted_bytes(data) : 0.0;
+  const double bits = text ? total.loss_sum / std::numbers::ln2 / predicted_bytes(data, end) : 0.0;
   if (options.json) {
     print_json({{"model", options.folder},
                 {"tokens", total.tokens},

@@ -6,15 +6,14 @@
 #include "base/cpu.h"
 #include "command.h"
 #include "infer/load.h"
-#include "infer/text_stream.h"
+#include "infer/row_texts.h"
+#include "io/json.h"
 #include "io/text_files.h"
 #include "io/tokenizer_files.h"
 #include "train/options.h"
 
 namespace lamina::cli {
 namespace {
-
-constexpr int64_t kUsualTokens = 128;
 
 struct Options {
   std::string folder;
@@ -33,6 +32,7 @@ struct Options {
   std::string tokenizer;
   int64_t batch = 8;
   std::optional<int64_t> threads;
+  std::string memory_limit;
   bool json = false;
 };
 
@@ -42,9 +42,12 @@ void for_each_option(O& o, F&& f) {
   f(OptionRow{"prompt", "TEXT", "what comes before (default: nothing, the model starts from its bos_token_id)"},
     o.prompt);
   f(OptionRow{"prompt-ids", "IDS", "the same as decimal ids with spaces between them"}, o.prompt_ids);
-  f(OptionRow{"batch-file", "FILE", "a prompt on each line; of ids where the model has no tokenizer"}, o.batch_file);
+  f(OptionRow{"batch-file", "FILE",
+              "a prompt on each line (of ids where the model has no tokenizer); or FILE.jsonl, on each line an object "
+              "with prompt or prompt_ids, and seed where it is not --seed"},
+    o.batch_file);
   f(OptionRow{"echo", "", "print the prompt before the new text"}, o.echo);
-  f(OptionRow{"max-tokens", "N", "new ids of a row (default: 128, or what the context leaves)"}, o.max_tokens);
+  f(OptionRow{"max-tokens", "N", "new ids of a row (default: 128, or what the context leaves to it)"}, o.max_tokens);
   f(OptionRow{"temperature", "T", "divides the logits; 0: always the best id"}, o.temperature);
   f(OptionRow{"top-k", "K", "draw from the K best ids only; 0: from all"}, o.top_k);
   f(OptionRow{"top-p", "P", "draw from the best ids that together reach P; 1: from all"}, o.top_p);
@@ -56,21 +59,28 @@ void for_each_option(O& o, F&& f) {
   f(OptionRow{"tokenizer", "DIR", "folder with a tokenizer.json (default: the model's)"}, o.tokenizer);
   f(OptionRow{"batch", "N", "rows at a time", {1.0, 4096.0}}, o.batch);
   f(OptionRow{"threads", "N", "threads (default: the processors that this process may use)", {1.0, 1024.0}}, o.threads);
+  f(OptionRow{"memory-limit", "BYTES", "refuse a plan that needs more, as in 8GiB (default: what the machine has)"},
+    o.memory_limit);
 }
 
 GenerateOptions generate_options(const Options& options) {
   GenerateOptions out;
-  out.max_tokens = options.max_tokens.value_or(kUsualTokens);
+  out.max_tokens = options.max_tokens;
   out.sampling = {options.temperature, options.top_k, options.top_p};
   out.log_probabilities = options.log_probabilities;
   for (int64_t id : options.end_id) out.end_ids.push_back(static_cast<int32_t>(std::min<int64_t>(id, INT32_MAX)));
   return out;
 }
 
+int64_t memory_limit(const Options& options) {
+  return options.memory_limit.empty() ? 0 : parse_bytes("memory-limit", options.memory_limit);
+}
+
 void check(const Options& options) {
   check_options(options);
   validate(generate_options(options));
   (void)TextStream(options.stop);
+  (void)memory_limit(options);
   const int given = (options.prompt ? 1 : 0) + (options.prompt_ids ? 1 : 0) + (options.batch_file.empty() ? 0 : 1);
   if (given > 1)
     throw_error(ErrorCode::usage,
@@ -101,106 +111,135 @@ std::vector<std::string> lines_of(const std::string& path) {
   return out;
 }
 
-std::vector<Prompt> read_prompts(const Options& options, const std::optional<Tokenizer>& tokenizer) {
-  std::vector<Prompt> out;
-  const auto add = [&](const std::string& text, const std::string& where) {
-    if (!tokenizer && text.empty())
-      out.push_back({{}, static_cast<uint64_t>(options.seed)});
-    else if (!tokenizer)
-      throw Error(ErrorCode::invalid,
-                  fmt::format("no tokenizer: {} cannot be read without one: {} has none", where, options.folder),
-                  "--tokenizer DIR, or --prompt-ids");
-    else
-      out.push_back({encode(*tokenizer, text, {.where = where}), static_cast<uint64_t>(options.seed)});
-  };
-  if (options.prompt_ids) {
-    out.push_back({parse_ids(*options.prompt_ids, "--prompt-ids"), static_cast<uint64_t>(options.seed)});
-  } else if (options.batch_file.empty()) {
-    add(options.prompt.value_or(""), "--prompt");
-  } else {
-    int64_t number = 0;
-    for (const std::string& line : lines_of(options.batch_file)) {
-      const std::string where = fmt::format("{}, line {}", options.batch_file, ++number);
-      if (tokenizer)
-        add(line, where);
-      else
-        out.push_back({parse_ids(line, where), static_cast<uint64_t>(options.seed)});
-    }
+Prompt text_prompt(const Options& options, const std::optional<Tokenizer>& tokenizer, const std::string& text,
+                   const std::string& where) {
+  const auto seed = static_cast<uint64_t>(options.seed);
+  if (tokenizer) return {encode(*tokenizer, text, {.where = where}), seed};
+  if (text.empty()) return {{}, seed};
+  throw Error(ErrorCode::invalid,
+              fmt::format("no tokenizer: {} cannot be read without one: {} has none", where, options.folder),
+              "--tokenizer DIR, or --prompt-ids");
+}
+
+std::vector<int32_t> json_ids(const Json& value, const std::string& where) {
+  std::vector<int32_t> out;
+  if (!value.is_array()) throw_error(ErrorCode::invalid, "bad prompt: {}: prompt_ids, expected a list of ids", where);
+  for (const Json& id : value) {
+    if (!id.is_number_integer() || id < 0 || id > INT32_MAX)
+      throw_error(ErrorCode::invalid, "bad prompt: {}: prompt_ids, expected ids, got {}", where, json_text(id));
+    out.push_back(id.get<int32_t>());
   }
   return out;
 }
 
-// Text of all rows, shown as it comes where there is one row.
-class Texts {
+// {"prompt": TEXT} or {"prompt_ids": [ID, …]}, and "seed" where the line has one of its own.
+Prompt json_prompt(const Options& options, const std::optional<Tokenizer>& tokenizer, const std::string& line,
+                   const std::string& where) {
+  const Json value = parse_json(line, where);
+  if (!value.is_object() || value.contains("prompt") == value.contains("prompt_ids"))
+    throw_error(ErrorCode::invalid, "bad prompt: {}: expected an object with prompt or prompt_ids, got {}", where,
+                json_text(value));
+  Prompt out{{}, static_cast<uint64_t>(options.seed)};
+  for (const auto& [key, field] : value.items()) {
+    if (key == "prompt_ids")
+      out.ids = json_ids(field, where);
+    else if (key == "prompt" && field.is_string())
+      out.ids = text_prompt(options, tokenizer, field.get<std::string>(), where).ids;
+    else if (key == "seed" && field.is_number_unsigned())
+      out.seed = field.get<uint64_t>();
+    else
+      throw_error(ErrorCode::invalid, "bad prompt: {}: expected a text prompt and a whole number seed, got {}: {}",
+                  where, json_text(key), json_text(field));
+  }
+  return out;
+}
+
+std::vector<Prompt> read_batch(const Options& options, const std::optional<Tokenizer>& tokenizer) {
+  const bool json = options.batch_file.ends_with(".jsonl");
+  std::vector<Prompt> out;
+  for (const std::string& line : lines_of(options.batch_file)) {
+    const std::string where = fmt::format("{}, line {}", options.batch_file, out.size() + 1);
+    if (json)
+      out.push_back(json_prompt(options, tokenizer, line, where));
+    else if (tokenizer)
+      out.push_back(text_prompt(options, tokenizer, line, where));
+    else
+      out.push_back({parse_ids(line, where), static_cast<uint64_t>(options.seed)});
+  }
+  return out;
+}
+
+std::vector<Prompt> read_prompts(const Options& options, const std::optional<Tokenizer>& tokenizer) {
+  if (!options.batch_file.empty()) return read_batch(options, tokenizer);
+  if (options.prompt_ids)
+    return {{parse_ids(*options.prompt_ids, "--prompt-ids"), static_cast<uint64_t>(options.seed)}};
+  return {text_prompt(options, tokenizer, options.prompt.value_or(""), "--prompt")};
+}
+
+// What people read: one row as it comes, several when all are done. Without a tokenizer, ids.
+class Output {
  public:
-  Texts(const Options& options, const std::optional<Tokenizer>& tokenizer, size_t rows)
-      : tokenizer_(tokenizer),
-        show_(rows == 1 && !options.json),
-        streams_(rows, TextStream(options.stop)),
-        text_(rows) {}
+  Output(const Options& options, const std::optional<Tokenizer>& tokenizer, size_t rows)
+      : show_(rows == 1 && !options.json), echo_(show_ && options.echo ? options.prompt.value_or("") : "") {
+    if (tokenizer) texts_.emplace(*tokenizer, rows, options.stop);
+  }
 
   bool push(size_t row, int32_t id) {
-    if (!tokenizer_) {
-      if (show_) print(fmt::format("{} ", id));
-      return true;
-    }
-    // A special token ends a document; it is not part of its text.
-    if (!tokenizer_->is_special(id)) add(row, streams_[row].push(tokenizer_->token(id)));
-    return !streams_[row].stopped();
+    if (!echo_.empty()) print(std::exchange(echo_, {}));
+    show(texts_ ? texts_->push(row, id) : fmt::format("{} ", id));
+    return !texts_ || !texts_->stopped(row);
   }
-  void finish() {
-    for (size_t row = 0; row < streams_.size(); ++row) add(row, streams_[row].finish());
-    if (show_) print("\n");
+  void finish(size_t rows) {
+    for (size_t row = 0; row < rows && texts_; ++row) show(texts_->finish(row));
+    show("\n");
   }
-  const std::string& text(size_t row) const { return text_[row]; }
-  bool stopped(size_t row) const { return streams_[row].stopped(); }
+  bool has_text() const { return texts_.has_value(); }
+  const std::string& text(size_t row) const { return texts_->text(row); }
 
  private:
-  void add(size_t row, const std::string& piece) {
-    text_[row] += piece;
+  void show(const std::string& piece) const {
     if (show_ && !piece.empty()) print(piece);
   }
 
-  const std::optional<Tokenizer>& tokenizer_;
   bool show_;
-  std::vector<TextStream> streams_;
-  std::vector<std::string> text_;
+  std::string echo_;
+  std::optional<RowTexts> texts_;
 };
 
-Json row_json(const Generated& row, const Texts& texts, size_t r, bool has_text) {
+Json row_json(const Generated& row, const Output& output, size_t r) {
   Json out = {{"ids", row.ids},
-              {"text", has_text ? Json(texts.text(r)) : Json(nullptr)},
-              {"finish_reason", texts.stopped(r) ? "stop" : std::string(finish_reason_name(row.reason))}};
+              {"text", output.has_text() ? Json(output.text(r)) : Json(nullptr)},
+              {"finish_reason", finish_reason_name(row.reason)}};
   if (!row.log_probabilities.empty()) out["log_probabilities"] = row.log_probabilities;
   return out;
 }
 
-void show(const Options& options, const std::vector<Generated>& rows, const Texts& texts, bool has_text,
-          double seconds) {
+void show(const Options& options, const std::vector<Generated>& rows, const Output& output, double seconds) {
   int64_t count = 0;
   for (const Generated& row : rows) count += std::ssize(row.ids);
   const double rate = static_cast<double>(count) / seconds;
   if (options.json) {
     Json all = Json::array();
-    for (size_t r = 0; r < rows.size(); ++r) all.push_back(row_json(rows[r], texts, r, has_text));
+    for (size_t r = 0; r < rows.size(); ++r) all.push_back(row_json(rows[r], output, r));
     Json out = options.batch_file.empty() ? all[0] : Json{{"rows", all}};
     out["tokens_per_s"] = rate;
     print_json(out);
     return;
   }
-  for (size_t r = 0; r < rows.size() && rows.size() > 1; ++r) {
-    std::string ids;
-    for (int32_t id : rows[r].ids) ids += fmt::format("{} ", id);
-    print(fmt::format("--- row {}\n{}\n", r, has_text ? texts.text(r) : ids));
-  }
+  for (size_t r = 0; r < rows.size() && rows.size() > 1; ++r)
+    print(fmt::format("--- row {}\n{}\n", r,
+                      output.has_text() ? output.text(r) : fmt::format("{}", fmt::join(rows[r].ids, " "))));
   say("{} ids, {:.1f} tokens/s", count, rate);
 }
 
-// The default leaves what the longest prompt leaves.
-int64_t fitting_tokens(const std::vector<Prompt>& prompts, int64_t n_positions) {
-  size_t longest = 1;
-  for (const Prompt& prompt : prompts) longest = std::max(longest, prompt.ids.size());
-  return std::clamp<int64_t>(n_positions - static_cast<int64_t>(longest), 1, kUsualTokens);
+void check_fit(const Options& options, const std::optional<Tokenizer>& tokenizer, const ModelConfig& config) {
+  if (!tokenizer && !options.stop.empty())
+    throw Error(ErrorCode::invalid, fmt::format("no tokenizer: --stop is a text, and {} has none", options.folder),
+                "--tokenizer DIR, or --end-id");
+  if (tokenizer && tokenizer->vocab_size() > config.vocab_size)
+    throw_error(ErrorCode::invalid, "tokenizer and model do not fit: {} has {} ids, vocab_size of {} is {}",
+                options.tokenizer.empty() ? options.folder : options.tokenizer, tokenizer->vocab_size(), options.folder,
+                config.vocab_size);
 }
 
 int run(const Options& options) {
@@ -211,27 +250,24 @@ int run(const Options& options) {
   const LoadedModel model =
       load_model(options.folder,
                  {.needs = [&](const ModelConfig&) { return CompileOptions{.train = false, .generate_batch = rows}; },
-                  .threads = options.threads ? static_cast<int>(*options.threads) : cpu_count()});
+                  .threads = options.threads ? static_cast<int>(*options.threads) : cpu_count(),
+                  .memory_limit = memory_limit(options)});
   for (const std::string& warning : model.warnings) say("warning: {}", warning);
+  check_fit(options, tokenizer, model.config);
   GenerateOptions wanted = generate_options(options);
-  if (!options.max_tokens) wanted.max_tokens = fitting_tokens(prompts, model.config.n_positions);
+  if (tokenizer) wanted.known_ids = tokenizer->vocab_size();
   if (options.end_id.empty() && model.config.eos_token_id)
     wanted.end_ids.push_back(static_cast<int32_t>(*model.config.eos_token_id));
   Generator generator(*model.session, model.config);
-  Texts texts(options, tokenizer, prompts.size());
-  bool first = true;
+  Output output(options, tokenizer, prompts.size());
   GenerateHooks hooks;
   hooks.say = [](const std::string& line) { say("{}", line); };
-  hooks.id = [&](size_t row, int32_t id) {
-    if (first && options.echo && !options.json) print(options.prompt.value_or(""));
-    first = false;
-    return texts.push(row, id);
-  };
+  hooks.id = [&](size_t row, int32_t id) { return output.push(row, id); };
   const auto start = std::chrono::steady_clock::now();
   const std::vector<Generated> out = generator.generate(prompts, wanted, hooks);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  texts.finish();
-  show(options, out, texts, tokenizer.has_value(), seconds);
+  output.finish(prompts.size());
+  show(options, out, output, seconds);
   return 0;
 }
 

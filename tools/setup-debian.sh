@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# setup-debian.sh GROUP…: installs from Debian 12 what is missing for the groups build, demo, test, check and bench. Asks
+# setup-debian.sh GROUP…: installs from Debian 12 what is missing for the groups build, demo, test and check. Asks
 # for nothing, uses sudo only when not root, and does nothing (no network, no root) when all is there.
 set -euo pipefail
 
@@ -10,7 +10,6 @@ packages() {
     demo) echo bible-kjv ;;
     test) echo libgtest-dev python3 python3-venv python3-dev ccache util-linux ;;
     check) echo clang-format-14 clang-tidy-14 binutils python3 ;;
-    bench) echo libbenchmark-dev ;;
     *) echo "setup-debian: unknown group: $1" >&2; return 2 ;;
   esac
 }

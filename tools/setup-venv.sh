@@ -45,5 +45,7 @@ if [ -n "$torch" ] && [ "$(uname -m)" = x86_64 ]; then
 else
   install
 fi
+alone=$(sed -n 's/^#alone: //p' "$requirements")
+[ -z "$alone" ] || "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps $alone >&2
 echo "$want" >"$stamp"
 echo "$venv/bin/python"

@@ -1,6 +1,6 @@
 """Types of the extension. Arrays are anything with DLPack or the buffer protocol; they come out as numpy arrays where
 numpy is installed."""
-from typing import Any, Callable, Optional, Sequence, Union
+from typing import Any, Callable, Iterable, Optional, Sequence, Union
 
 __version__: str
 
@@ -11,40 +11,68 @@ class Error(Exception):
     code: str
 
 class Generated:
+    """A row of Model.generate()."""
+
     @property
-    def ids(self) -> list[int]: ...
+    def ids(self) -> list[int]:
+        """The new ones, the end id included."""
     @property
-    def finish_reason(self) -> str: ...
+    def text(self) -> Optional[str]:
+        """Up to a stop text, without special tokens; None without a tokenizer."""
     @property
-    def log_probabilities(self) -> list[float]: ...
+    def finish_reason(self) -> str:
+        """eos (an end id), length (max_tokens or the context), stop (a stop text, or on_id returned False)."""
+    @property
+    def log_probabilities(self) -> list[float]:
+        """Of each id, before temperature and filters; empty unless asked for."""
 
 class Model:
     @staticmethod
-    def from_pretrained(folder: str, threads: int = 0) -> Model: ...
+    def from_pretrained(folder: str, *, threads: Optional[int] = None, memory_limit: Optional[str] = None) -> Model:
+        """A HuggingFace GPT-2 folder."""
     @staticmethod
-    def from_config(path: str, seed: int = 0, threads: int = 0) -> Model: ...
-    def forward(self, ids: Any) -> Any: ...
-    def loss(self, ids: Any, targets: Any = None) -> float: ...
-    def gradients(self) -> dict[str, Any]: ...
-    def parameters(self) -> dict[str, Any]: ...
+    def from_config(
+        config: Union[str, dict[str, Any]],
+        *,
+        seed: int = 0,
+        threads: Optional[int] = None,
+        memory_limit: Optional[str] = None,
+    ) -> Model:
+        """GPT-2's initialisation of a config.json, of its content, or of a size by name."""
+    def forward(self, ids: Any) -> Any:
+        """Logits (B, T, V) of ids (B, T): a view that the next call overwrites."""
+    def loss(self, ids: Any, targets: Any = None) -> float:
+        """Mean over the targets from 0 on. Without targets each id is the target of the one before it."""
+    def gradients(self) -> dict[str, Any]:
+        """Of the last loss(), by HuggingFace's names. Copies."""
+    def parameters(self) -> dict[str, Any]:
+        """By HuggingFace's names. Copies."""
     def generate(
         self,
-        prompts: Sequence[Sequence[int]],
+        prompts: Union[str, Sequence[Union[str, Sequence[int]]]],
         *,
-        max_tokens: int = 128,
+        max_tokens: Optional[int] = None,
         temperature: float = 1.0,
         top_k: int = 0,
         top_p: float = 1.0,
         seed: int = 0,
-        end_ids: Optional[Sequence[int]] = None,
+        stop: Union[None, str, Sequence[str]] = None,
+        end_id: Union[None, int, Sequence[int]] = None,
         log_probabilities: bool = False,
+        tokenizer: Optional[Tokenizer] = None,
+        batch: int = 8,
         on_id: Optional[Callable[[int, int], Optional[bool]]] = None,
-    ) -> list[Generated]: ...
-    def save_pretrained(self, folder: str) -> None: ...
+        on_text: Optional[Callable[[int, str], object]] = None,
+    ) -> list[Generated]:
+        """New ids after each prompt, as `lamina generate` makes them."""
+    def save_pretrained(self, folder: str, *, tokenizer: Optional[Tokenizer] = None) -> None:
+        """A folder that HuggingFace loads."""
     @property
-    def config(self) -> str: ...
+    def config(self) -> dict[str, Any]:
+        """The content of config.json."""
     @property
-    def warnings(self) -> list[str]: ...
+    def warnings(self) -> list[str]:
+        """Lines for people: what was found when the files were read."""
 
 class StepResult:
     @property
@@ -52,21 +80,27 @@ class StepResult:
     @property
     def lr(self) -> float: ...
     @property
-    def loss(self) -> float: ...
+    def loss(self) -> float:
+        """Mean over the targets of the whole step."""
     @property
-    def grad_norm(self) -> float: ...
+    def grad_norm(self) -> float:
+        """Of the whole gradient, before any clipping."""
     @property
-    def tokens(self) -> int: ...
+    def tokens(self) -> int:
+        """Targets from 0 on."""
     @property
-    def finite(self) -> bool: ...
+    def finite(self) -> bool:
+        """False: the step was skipped, weights and moments are as they were."""
 
 class Trainer:
+    """Options have the names and the meaning of `lamina train`."""
+
     def __init__(
         self,
         model: Model,
         *,
-        lr: float = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
+        lr: float = 0.001,
+        betas: Sequence[float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
         clip: float = 0.0,
@@ -77,15 +111,31 @@ class Trainer:
         min_lr: float = 0.0,
         steps: Optional[int] = None,
         seed: int = 0,
+        dropout: Optional[float] = None,
+        max_skips: int = 5,
+        batch: int = 4,
+        seq: Optional[int] = None,
+        passes: Sequence[str] = (),
     ) -> None: ...
-    def step(self, ids: Any, targets: Any = None) -> StepResult: ...
+    def step(self, ids: Any, targets: Any = None) -> StepResult:
+        """One update on the rows, in `accumulate` micro-batches."""
+    def plan(self) -> dict[str, Any]:
+        """Memory of the compiled step; keys as those of `lamina plan --json`."""
 
 class Tokenizer:
+    """Byte-level BPE as GPT-2 uses it."""
+
     @staticmethod
-    def from_pretrained(path: str) -> Tokenizer: ...
-    def encode(self, text: Union[str, bytes], special: str = "text") -> list[int]: ...
+    def from_pretrained(folder: str) -> Tokenizer:
+        """tokenizer.json, or vocab.json and merges.txt: a folder, or one of the files."""
+    @staticmethod
+    def train(texts: Iterable[Union[str, bytes]], *, vocab_size: int, min_count: int = 2) -> Tokenizer:
+        """Learned from the texts; vocab_size counts all ids, <|endoftext|> included."""
+    def encode(self, text: Union[str, bytes], special: str = "text") -> list[int]:
+        """special: text, allow or error, for special-token texts in the text."""
     def decode(self, ids: Sequence[int]) -> str: ...
     def decode_bytes(self, ids: Sequence[int]) -> bytes: ...
+    def save_pretrained(self, folder: str, *, max_length: int = 1024) -> None: ...
     @property
     def vocab_size(self) -> int: ...
     @property

@@ -43,7 +43,7 @@ void Decoder::reset(int64_t row, int64_t first) {
   state_[static_cast<size_t>(row)] = {first, 0, {}};
 }
 
-void Decoder::append(std::span<const std::span<const int32_t>> ids) {
+void Decoder::append(std::span<const std::span<const int32_t>> ids, const std::function<void()>& poll) {
   LAMINA_CHECK(static_cast<int64_t>(ids.size()) <= rows_, "{} rows, the plan has {}", ids.size(), rows_);
   size_t longest = 0;
   for (size_t r = 0; r < ids.size(); ++r) {
@@ -57,6 +57,7 @@ void Decoder::append(std::span<const std::span<const int32_t>> ids) {
     Program& program = longest > 1 ? prefill_ : decode_;
     run(program);
     longest -= std::min(longest, static_cast<size_t>(program.block));
+    if (longest > 0 && poll) poll();
   }
 }
 

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -27,8 +28,9 @@ class Decoder {
   int64_t length(int64_t row) const { return state(row).length; }
 
   // Appends ids[r] to row r; an empty span leaves a row as it is, and so do rows behind the last span. Ids are below
-  // vocab(); a row holds at most capacity() - first ids.
-  void append(std::span<const std::span<const int32_t>> ids);
+  // vocab(); a row holds at most capacity() - first ids. `poll` is called between the blocks of long prompts; where it
+  // throws, every row has to be reset.
+  void append(std::span<const std::span<const int32_t>> ids, const std::function<void()>& poll = {});
 
   // Behind the last id of a row that is not empty: what the next one may be.
   std::span<const float> logits(int64_t row) const;

@@ -6,18 +6,24 @@
 
 namespace lamina {
 
+namespace {
+
+constexpr int64_t kUsualTokens = 128;
+
+}  // namespace
+
 void validate(const GenerateOptions& options) {
-  if (options.max_tokens < 1)
+  if (options.max_tokens && *options.max_tokens < 1)
     throw_error(ErrorCode::usage, "bad option: max_tokens, expected a whole number from 1 on, got {}",
-                options.max_tokens);
+                *options.max_tokens);
   validate(options.sampling);
 }
 
 std::string_view finish_reason_name(FinishReason reason) {
   switch (reason) {
-    case FinishReason::end_id: return "stop";
+    case FinishReason::eos: return "eos";
     case FinishReason::length: return "length";
-    case FinishReason::stopped: return "stopped";
+    case FinishReason::stop: return "stop";
   }
   return "unknown";
 }
@@ -29,6 +35,12 @@ void Generator::check_options(const GenerateOptions& options) const {
   for (int32_t id : options.end_ids)
     if (id < 0 || id >= config_.vocab_size)
       throw_error(ErrorCode::invalid, "bad end id: expected an id below vocab_size {}, got {}", config_.vocab_size, id);
+}
+
+// Each row by itself, so that a long prompt beside it takes nothing from a short one.
+int64_t Generator::most_new(const GenerateOptions& options, size_t prompt_length) const {
+  const int64_t left = config_.n_positions - static_cast<int64_t>(prompt_length);
+  return options.max_tokens.value_or(std::clamp<int64_t>(left, 1, kUsualTokens));
 }
 
 std::vector<Prompt> Generator::checked(std::span<const Prompt> prompts, const GenerateOptions& options,
@@ -47,9 +59,10 @@ std::vector<Prompt> Generator::checked(std::span<const Prompt> prompts, const Ge
         throw_error(ErrorCode::invalid, "id outside the vocabulary: row {}, position {}, expected below {}, got {}", r,
                     i, config_.vocab_size, ids[i]);
     const auto length = static_cast<int64_t>(ids.size());
-    if (options.max_tokens > config_.n_positions - length)
+    const int64_t wanted = most_new(options, ids.size());
+    if (wanted > config_.n_positions - length)
       throw_error(ErrorCode::invalid, "prompt and new ids exceed the context: row {}, expected at most {}, got {} + {}",
-                  r, config_.n_positions, length, options.max_tokens);
+                  r, config_.n_positions, length, wanted);
   }
   return out;
 }
@@ -70,27 +83,29 @@ std::vector<Generated> Generator::generate(std::span<const Prompt> prompts, cons
 void Generator::run_group(std::span<const Prompt> prompts, size_t first_row, const GenerateOptions& options,
                           const GenerateHooks& hooks, std::span<Generated> out) {
   Sampler sampler(options.sampling);
+  const auto known =
+      static_cast<size_t>(options.known_ids > 0 ? std::min(options.known_ids, config_.vocab_size) : config_.vocab_size);
   std::vector<std::span<const int32_t>> next;  // what each row appends; empty once it has ended
+  for (int64_t row = 0; row < decoder_.rows(); ++row) decoder_.reset(row);
   for (size_t r = 0; r < prompts.size(); ++r) {
-    decoder_.reset(static_cast<int64_t>(r));
-    out[r].ids.reserve(static_cast<size_t>(options.max_tokens));
+    out[r].ids.reserve(static_cast<size_t>(most_new(options, prompts[r].ids.size())));
     next.push_back(prompts[r].ids);
   }
   for (bool going = true; going;) {
     hooks.poll();
-    decoder_.append(next);
+    decoder_.append(next, hooks.poll);
     going = false;
     for (size_t r = 0; r < prompts.size(); ++r) {
       if (next[r].empty()) continue;
-      const std::span<const float> logits = decoder_.logits(static_cast<int64_t>(r));
+      const std::span<const float> logits = decoder_.logits(static_cast<int64_t>(r)).first(known);
       Generated& row = out[r];
       const int32_t id = sampler.sample(logits, prompts[r].seed, prompts[r].ids.size() + row.ids.size());
       row.ids.push_back(id);
       if (options.log_probabilities) row.log_probabilities.push_back(log_probability(logits, id));
       const bool wanted = hooks.id(first_row + r, id);
       const bool ended = std::find(options.end_ids.begin(), options.end_ids.end(), id) != options.end_ids.end();
-      const bool full = static_cast<int64_t>(row.ids.size()) == options.max_tokens;
-      row.reason = ended ? FinishReason::end_id : wanted ? FinishReason::length : FinishReason::stopped;
+      const bool full = std::ssize(row.ids) == most_new(options, prompts[r].ids.size());
+      row.reason = ended ? FinishReason::eos : wanted ? FinishReason::length : FinishReason::stop;
       next[r] = ended || full || !wanted ? std::span<const int32_t>() : std::span<const int32_t>(&row.ids.back(), 1);
       going = going || !next[r].empty();
     }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -16,9 +17,11 @@
 namespace lamina {
 
 struct GenerateOptions {
-  int64_t max_tokens = 128;  // new ids of a row, the end id among them
+  // New ids of a row, the end id among them. None: 128, or what the context leaves to the row's own prompt.
+  std::optional<int64_t> max_tokens = {};
   SamplingOptions sampling = {};
   std::vector<int32_t> end_ids = {};  // any of them ends its row
+  int64_t known_ids = 0;  // only ids below this one are drawn: those that the tokenizer has; 0: all of the model's
   bool log_probabilities = false;
 };
 
@@ -30,8 +33,12 @@ struct Prompt {
   uint64_t seed = 0;         // rows with equal prompts and seeds give equal ids
 };
 
-enum class FinishReason { end_id, length, stopped };
-std::string_view finish_reason_name(FinishReason reason);  // "stop" (an end id), "length", "stopped" (by the caller)
+enum class FinishReason {
+  eos,     // one of the end ids, which is the row's last
+  length,  // max_tokens, or the end of the context
+  stop     // the caller: a stop text was met
+};
+std::string_view finish_reason_name(FinishReason reason);  // "eos", "length", "stop"
 
 struct Generated {
   std::vector<int32_t> ids;  // new ones only, the end id included
@@ -43,7 +50,7 @@ struct GenerateHooks {
   // After each new id, in order within a row. False ends the row.
   std::function<bool(size_t row, int32_t id)> id = [](size_t, int32_t) { return true; };
   std::function<void(const std::string&)> say = [](const std::string&) {};  // a line for people
-  std::function<void()> poll = [] {};  // between steps; may throw, and the next call of generate starts afresh
+  std::function<void()> poll = [] {};  // between runs; may throw, and the next call of generate starts afresh
 };
 
 class Generator {
@@ -61,6 +68,7 @@ class Generator {
   std::vector<Prompt> checked(std::span<const Prompt> prompts, const GenerateOptions& options,
                               const GenerateHooks& hooks) const;
   void check_options(const GenerateOptions& options) const;
+  int64_t most_new(const GenerateOptions& options, size_t prompt_length) const;
   void run_group(std::span<const Prompt> prompts, size_t first_row, const GenerateOptions& options,
                  const GenerateHooks& hooks, std::span<Generated> out);
 

@@ -17,6 +17,7 @@ LoadedModel load_model(const std::string& folder, const LoadOptions& options) {
   needs.isa = select_isa();
   out.session = std::make_unique<Session>(compile(out.config, needs).plan, options.threads, options.memory_limit);
   weights.read(out.specs, [&](size_t i, const float* data, int64_t stride_k, int64_t stride_n) {
+    options.poll();
     out.session->write(out.specs[i].name, {data, stride_k, stride_n});
   });
   return out;

@@ -24,7 +24,8 @@ struct LoadOptions {
   // What to compile, once the config is known. The ISA is set here.
   std::function<CompileOptions(const ModelConfig&)> needs = {};
   int threads = 1;
-  int64_t memory_limit = 0;  // bytes, 0: what the machine has
+  int64_t memory_limit = 0;            // bytes, 0: what the machine has
+  std::function<void()> poll = [] {};  // between tensors; may throw
 };
 
 // `folder` holds config.json and weights. Everything that can be wrong with the files is found before memory is taken.

@@ -8,8 +8,11 @@
 namespace lamina {
 
 TextStream::TextStream(std::vector<std::string> stops) : stops_(std::move(stops)) {
-  for (const std::string& stop : stops_)
+  for (const std::string& stop : stops_) {
     if (stop.empty()) throw_error(ErrorCode::usage, "bad option: stop, expected a text, got an empty one");
+    if (find_invalid_utf8(stop) != kNoFault)
+      throw_error(ErrorCode::usage, "bad option: stop, expected UTF-8, got other bytes");
+  }
 }
 
 std::string TextStream::push(std::string_view bytes) {
@@ -38,12 +41,25 @@ void TextStream::take_characters(bool at_end) {
   bytes_.erase(0, at);
 }
 
+// Where the stop text begins that is complete first (the longest of those that end together), whatever the pieces in
+// which the text came.
+std::optional<size_t> TextStream::find_stop() const {
+  std::optional<size_t> begin;
+  size_t first_end = text_.size() + 1;
+  for (const std::string& stop : stops_) {
+    const size_t at = text_.find(stop);
+    if (at == std::string::npos || at + stop.size() > first_end) continue;
+    begin = at + stop.size() < first_end ? at : std::min(*begin, at);
+    first_end = at + stop.size();
+  }
+  return begin;
+}
+
 std::string TextStream::release(bool at_end) {
-  size_t end = std::string::npos;
-  for (const std::string& stop : stops_) end = std::min(end, text_.find(stop));
-  stopped_ = end != std::string::npos;
+  const std::optional<size_t> stop_begin = find_stop();
+  stopped_ = stop_begin.has_value();
+  size_t end = stop_begin.value_or(text_.size());
   if (!stopped_) {
-    end = text_.size();
     // The longest end of the text that a stop text begins with stays here.
     for (const std::string& stop : stops_)
       for (size_t n = std::min(stop.size() - 1, text_.size()); !at_end && n > 0; --n)

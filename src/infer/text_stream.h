@@ -2,6 +2,7 @@
 // a stop text comes out. Bytes that can never become a character come out as U+FFFD.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,7 +11,7 @@ namespace lamina {
 
 class TextStream {
  public:
-  // Throws Error(usage) for an empty stop text, which would stop everything.
+  // Throws Error(usage) for an empty stop text, which would stop everything, and for one that is not UTF-8.
   explicit TextStream(std::vector<std::string> stops = {});
 
   // The text that is certain now. Nothing once a stop text was met.
@@ -21,6 +22,7 @@ class TextStream {
 
  private:
   void take_characters(bool at_end);
+  std::optional<size_t> find_stop() const;
   std::string release(bool at_end);
 
   std::vector<std::string> stops_;

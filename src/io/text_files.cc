@@ -3,6 +3,8 @@
 #include <glob.h>
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <filesystem>
 #include <set>
 
@@ -38,12 +40,23 @@ void add_folder(const std::string& folder, const std::vector<std::string>& endin
   }
 }
 
+// None where it is no pattern, or the name of something that is there.
+bool is_pattern(const std::string& path) {
+  std::error_code error;
+  return path.find_first_of("*?[") != std::string::npos && !fs::exists(path, error);
+}
+
 std::vector<std::string> matches_of(const std::string& pattern) {
   glob_t found{};
   std::vector<std::string> out;
   const int status = ::glob(pattern.c_str(), GLOB_NOSORT, nullptr, &found);
   if (status == 0) out.assign(found.gl_pathv, found.gl_pathv + found.gl_pathc);
   ::globfree(&found);
+  return out;
+}
+
+std::vector<std::string> required_matches_of(const std::string& pattern) {
+  std::vector<std::string> out = matches_of(pattern);
   if (out.empty())
     throw_error(ErrorCode::io, "no data: {}: expected a file, a folder or a pattern that matches", pattern);
   return out;
@@ -62,13 +75,14 @@ std::vector<std::string> expand_data_paths(const std::vector<std::string>& paths
     else if (fs::is_regular_file(status))
       files.insert(path);
     else
-      throw_error(ErrorCode::io, "cannot read data: {}: expected a file or a folder, got {}", path,
-                  fs::exists(status) ? "a pipe or device" : "nothing there");
+      throw Error(ErrorCode::io,
+                  fmt::format("cannot read data: {}: expected a file or a folder, got {}", path,
+                              fs::exists(status) ? "a pipe or device" : "nothing there"),
+                  fs::exists(status) ? "data is read more than once: write it to a file first" : "");
   };
   for (const std::string& path : paths) {
-    std::error_code error;
-    const bool pattern = path.find_first_of("*?[") != std::string::npos && !fs::exists(path, error);
-    for (const std::string& match : pattern ? matches_of(path) : std::vector<std::string>{path}) add(match);
+    for (const std::string& match : is_pattern(path) ? required_matches_of(path) : std::vector<std::string>{path})
+      add(match);
   }
   std::vector<std::string> out;
   std::set<fs::path> seen;  // the same file by two names counts once
@@ -77,6 +91,24 @@ std::vector<std::string> expand_data_paths(const std::vector<std::string>& paths
     if (seen.insert(fs::canonical(file, error)).second) out.push_back(file);
   }
   return out;
+}
+
+bool is_data_path(const std::string& path) {
+  std::error_code error;
+  return fs::exists(path, error) || (is_pattern(path) && !matches_of(path).empty());
+}
+
+WeightedPath split_weight(const std::string& argument) {
+  const size_t sign = argument.rfind('=');
+  if (sign == std::string::npos || sign == 0 || is_data_path(argument)) return {argument};
+  const char *begin = argument.data() + sign + 1, *end = argument.data() + argument.size();
+  double weight = 0.0;
+  const auto [stop, error] = std::from_chars(begin, end, weight);
+  if (begin == end || stop != end || error == std::errc::invalid_argument) return {argument};
+  if (error != std::errc() || !std::isfinite(weight) || weight <= 0.0)
+    throw_error(ErrorCode::usage, "bad weight of --data: {}: expected a number above 0, got {}",
+                argument.substr(0, sign), std::string(begin, end));
+  return {argument.substr(0, sign), weight};
 }
 
 TextFile::TextFile(const std::string& path, InvalidUtf8 invalid) : map_(path) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +18,17 @@ namespace lamina {
 // that names the path where it stands for nothing.
 std::vector<std::string> expand_data_paths(const std::vector<std::string>& paths,
                                            const std::vector<std::string>& endings = {".txt"});
+
+// Whether a path stands for something: it is there, or it is a pattern that matches.
+bool is_data_path(const std::string& path);
+
+// PATH or PATH=WEIGHT. What is there under the whole name is a path, so that names may contain "="; nothing else is
+// split than a number at the end. Throws Error(usage) for a weight that is not above 0.
+struct WeightedPath {
+  std::string path;
+  std::optional<double> weight = {};
+};
+WeightedPath split_weight(const std::string& argument);
 
 // A text file in memory: mapped as it is, or repaired. `text` lives as long as this does.
 class TextFile {

@@ -8,7 +8,6 @@
 
 #include "base/error.h"
 #include "io/atomic_file.h"
-#include "io/pages.h"
 #include "io/sniff.h"
 
 namespace lamina {
@@ -17,32 +16,9 @@ namespace {
 constexpr int64_t kHeaderBytes = 1024;
 constexpr int32_t kMagic = 20240520;      // GPT-2 files
 constexpr int32_t kMagicWide = 20240801;  // files of larger vocabularies, u32
-constexpr int64_t kBlock = 1 << 20;       // ids checked between two hand-backs of pages
+constexpr int64_t kBlock = 1 << 18;       // ids checked or written at a time
 
 int64_t width_of(TokenType type) { return type == TokenType::u16 ? 2 : 4; }
-
-int32_t load_i32(const std::byte* at) {
-  int32_t value;
-  std::memcpy(&value, at, sizeof value);
-  return value;
-}
-
-// Index of the first id that is not in [0, limit), or `count`. Whole blocks are only compared with a maximum.
-template <typename Id>
-int64_t first_above(const std::byte* data, int64_t count, uint32_t limit) {
-  constexpr int64_t kStep = 4096;
-  std::array<Id, kStep> ids;
-  for (int64_t at = 0; at < count; at += kStep) {
-    const int64_t n = std::min(kStep, count - at);
-    std::memcpy(ids.data(), data + at * static_cast<int64_t>(sizeof(Id)), static_cast<size_t>(n) * sizeof(Id));
-    Id most = 0;
-    for (int64_t i = 0; i < n; ++i) most = std::max(most, ids[static_cast<size_t>(i)]);
-    if (most < limit) continue;
-    for (int64_t i = 0; i < n; ++i)
-      if (ids[static_cast<size_t>(i)] >= limit) return at + i;
-  }
-  return count;
-}
 
 }  // namespace
 
@@ -56,12 +32,17 @@ std::optional<TokenType> parse_token_type(std::string_view name) {
   return std::nullopt;
 }
 
-TokenFile::TokenFile(const std::string& path, std::optional<TokenType> type) : map_(path) {
-  refuse_foreign_file(map_.bytes(), path, "a token file");
-  const auto size = static_cast<int64_t>(map_.bytes().size());
-  const int32_t magic = size >= 4 ? load_i32(map_.bytes().data()) : 0;
+TokenFile::TokenFile(const std::string& path, std::optional<TokenType> type) : file_(path) {
+  std::array<std::byte, kHeaderBytes> front;
+  const int64_t size = file_.size();
+  const std::span<std::byte> there = std::span(front).first(static_cast<size_t>(std::min(size, kHeaderBytes)));
+  file_.read(0, there);
+  refuse_foreign_file(there, path, "a token file");
+  std::array<int32_t, 3> words{};
+  std::memcpy(words.data(), front.data(), std::min(sizeof words, there.size()));
+  const int32_t magic = size >= 4 ? words[0] : 0;
   if (magic == kMagic || magic == kMagicWide) {
-    read_header(type);
+    read_header(words, type);
     return;
   }
   if (magic == static_cast<int32_t>(__builtin_bswap32(kMagic)))
@@ -75,17 +56,16 @@ TokenFile::TokenFile(const std::string& path, std::optional<TokenType> type) : m
   count_ = size / width;
 }
 
-void TokenFile::read_header(std::optional<TokenType> type) {
-  const auto size = static_cast<int64_t>(map_.bytes().size());
-  if (size < kHeaderBytes)
+void TokenFile::read_header(std::span<const int32_t, 3> words, std::optional<TokenType> type) {
+  if (file_.size() < kHeaderBytes)
     throw_error(ErrorCode::invalid, "bad token file: {}: its header takes {} bytes, the file has {}", path(),
-                kHeaderBytes, size);
-  const int32_t version = load_i32(map_.bytes().data() + 4);
-  count_ = load_i32(map_.bytes().data() + 8);
+                kHeaderBytes, file_.size());
+  const int32_t version = words[1];
+  count_ = words[2];
   begin_ = kHeaderBytes;
-  const int64_t data = size - kHeaderBytes;
+  const int64_t data = file_.size() - kHeaderBytes;
   // Version 1 of the GPT-2 magic is u16. Later ones, and the other magic, may be wider: the size tells.
-  const bool narrow = version == 1 && load_i32(map_.bytes().data()) == kMagic;
+  const bool narrow = version == 1 && words[0] == kMagic;
   if (version < 1 || count_ < 0)
     throw_error(ErrorCode::invalid, "bad token file: {}: its header says version {} and {} ids", path(), version,
                 count_);
@@ -100,46 +80,47 @@ void TokenFile::read_header(std::optional<TokenType> type) {
   if (type) type_ = *type;
 }
 
-int64_t TokenFile::value(int64_t i) const {
-  const std::byte* at = map_.bytes().data() + begin_ + i * width_of(type_);
-  if (type_ == TokenType::i32) return load_i32(at);
-  if (type_ == TokenType::u32) return static_cast<uint32_t>(load_i32(at));
-  uint16_t id;
-  std::memcpy(&id, at, sizeof id);
-  return id;
-}
-
 void TokenFile::read(int64_t begin, std::span<int32_t> out) const {
   const auto n = static_cast<int64_t>(out.size());
   LAMINA_CHECK(begin >= 0 && n <= count_ && begin <= count_ - n, "ids {}+{} of {}", begin, n, count_);
-  if (out.empty()) return;
-  const std::byte* at = map_.bytes().data() + begin_ + begin * width_of(type_);
-  if (type_ != TokenType::u16) {
-    std::memcpy(out.data(), at, out.size_bytes());
-    return;
-  }
-  for (int64_t i = 0; i < n; ++i) {
+  const auto width = static_cast<size_t>(width_of(type_));
+  const std::span<std::byte> bytes = std::as_writable_bytes(out).first(out.size() * width);
+  file_.read(begin_ + begin * static_cast<int64_t>(width), bytes);
+  if (type_ != TokenType::u16) return;
+  for (size_t i = out.size(); i-- > 0;) {  // from the back, each id's place lies behind its bytes
     uint16_t id;
-    std::memcpy(&id, at + 2 * i, sizeof id);
-    out[static_cast<size_t>(i)] = id;
+    std::memcpy(&id, bytes.data() + 2 * i, sizeof id);
+    out[i] = id;
+  }
+}
+
+template <typename Id>
+void TokenFile::check_ids_of_type(int64_t vocab_size) const {
+  // A negative i32 is a large u32: one comparison does for both.
+  const auto limit = static_cast<uint32_t>(std::min<int64_t>(vocab_size, std::numeric_limits<int32_t>::max()));
+  constexpr auto kWidth = static_cast<int64_t>(sizeof(Id));
+  std::vector<Id> ids(static_cast<size_t>(std::min(kBlock, count_)));
+  for (int64_t at = 0; at < count_; at += kBlock) {
+    const std::span<Id> block = std::span(ids).first(static_cast<size_t>(std::min(kBlock, count_ - at)));
+    file_.read(begin_ + at * kWidth, std::as_writable_bytes(block));
+    Id most = 0;
+    for (const Id id : block) most = std::max(most, id);
+    if (most < limit) continue;
+    const auto bad = std::find_if(block.begin(), block.end(), [&](Id id) { return id >= limit; });
+    const int64_t place = at + (bad - block.begin());
+    const int64_t id = type_ == TokenType::i32 ? int64_t{static_cast<int32_t>(*bad)} : int64_t{*bad};
+    throw_error(ErrorCode::invalid,
+                "id outside the vocabulary: {}: position {} (byte {}): expected an id below {}, got {}", path(), place,
+                begin_ + place * kWidth, vocab_size, id);
   }
 }
 
 void TokenFile::check_ids(int64_t vocab_size) const {
   LAMINA_CHECK(vocab_size > 0, "vocabulary of {}", vocab_size);
-  // A negative i32 is a large u32: one comparison does for both.
-  const auto limit = static_cast<uint32_t>(std::min<int64_t>(vocab_size, std::numeric_limits<int32_t>::max()));
-  const int64_t width = width_of(type_);
-  for (int64_t at = 0; at < count_; at += kBlock) {
-    const int64_t n = std::min(kBlock, count_ - at);
-    const std::byte* data = map_.bytes().data() + begin_ + at * width;
-    const int64_t bad = width == 2 ? first_above<uint16_t>(data, n, limit) : first_above<uint32_t>(data, n, limit);
-    if (bad < n)
-      throw_error(ErrorCode::invalid,
-                  "id outside the vocabulary: {}: position {} (byte {}): expected an id below {}, got {}", path(),
-                  at + bad, begin_ + (at + bad) * width, vocab_size, value(at + bad));
-    drop_pages(map_, {data, static_cast<size_t>(n * width)});
-  }
+  if (type_ == TokenType::u16)
+    check_ids_of_type<uint16_t>(vocab_size);
+  else
+    check_ids_of_type<uint32_t>(vocab_size);
 }
 
 void TokenFile::require(int64_t count) const {

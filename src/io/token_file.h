@@ -1,5 +1,5 @@
-// Files of token ids: llm.c's (a header of 256 int32, then ids) and nanoGPT's (ids and nothing else). A view over the
-// mapped file by 64-bit offsets; memory grows with what is read at a time, not with the file. Splits no text.
+// Files of token ids: llm.c's (a header of 256 int32, then ids) and nanoGPT's (ids and nothing else), read by 64-bit
+// offsets; memory grows with what is read at a time, not with the file. Splits no text.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/file_map.h"
+#include "io/file_reader.h"
 
 namespace lamina {
 
@@ -23,11 +23,12 @@ class TokenFile {
   // names the file where its size is no whole number of ids, or the header and the size (or `type`) disagree.
   explicit TokenFile(const std::string& path, std::optional<TokenType> type = std::nullopt);
 
-  const std::string& path() const { return map_.path(); }
+  const std::string& path() const { return file_.path(); }
   TokenType type() const { return type_; }
   int64_t size() const { return count_; }  // number of ids
 
   // ids [begin, begin + out.size()), which must lie in the file. Only after check_ids() are they within a vocabulary.
+  // Allocates nothing.
   void read(int64_t begin, std::span<int32_t> out) const;
 
   // Reads the whole file once. Throws Error(invalid) that names the file, the place of the first id that is not below
@@ -38,10 +39,11 @@ class TokenFile {
   void require(int64_t count) const;
 
  private:
-  void read_header(std::optional<TokenType> type);
-  int64_t value(int64_t i) const;
+  void read_header(std::span<const int32_t, 3> words, std::optional<TokenType> type);
+  template <typename Id>
+  void check_ids_of_type(int64_t vocab_size) const;
 
-  FileMap map_;
+  FileReader file_;
   TokenType type_ = TokenType::u16;
   int64_t begin_ = 0;  // bytes before the first id
   int64_t count_ = 0;

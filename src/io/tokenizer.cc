@@ -17,6 +17,7 @@ namespace {
 
 constexpr size_t kMaxSlots = size_t{1} << 17;  // of the memory of pieces
 constexpr size_t kMaxRemembered = 48;          // bytes; longer pieces seldom come again
+constexpr size_t kPollBytes = size_t{1} << 20;
 
 // The places of special-token texts, leftmost first, the longest of those at one place, none overlapping.
 class SpecialFinder {
@@ -138,16 +139,21 @@ EncodeCounts Encoder::encode(std::string_view text, std::vector<int32_t>& out, c
                               options.base + static_cast<int64_t>(place.begin), tokenizer_.token(place.id)),
                   "--special text takes it as text, allow as the token");
     if (options.special == SpecialMode::text) continue;
-    encode_plain(text.substr(from, place.begin - from), out);
+    encode_plain(text.substr(from, place.begin - from), out, options.poll);
     out.push_back(place.id);
     from = place.begin + place.length;
   }
-  encode_plain(text.substr(from), out);
+  encode_plain(text.substr(from), out, options.poll);
   return counts;
 }
 
-void Encoder::encode_plain(std::string_view text, std::vector<int32_t>& out) {
+void Encoder::encode_plain(std::string_view text, std::vector<int32_t>& out, const std::function<void()>& poll) {
+  size_t next_poll = poll ? kPollBytes : text.size();
   for (size_t at = 0; at < text.size();) {
+    if (at >= next_poll) {
+      poll();
+      next_poll = at + kPollBytes;
+    }
     const size_t end = piece_end(text, at);
     encode_piece(text.substr(at, end - at), out);
     at = end;

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -59,8 +60,9 @@ enum class SpecialMode {
 struct EncodeOptions {
   SpecialMode special = SpecialMode::text;
   InvalidUtf8 invalid = InvalidUtf8::refuse;
-  std::string where = "text";  // for messages: the file
-  int64_t base = 0;            // for messages: bytes of the file before the text
+  std::string where = "text";       // for messages: the file
+  int64_t base = 0;                 // for messages: bytes of the file before the text
+  std::function<void()> poll = {};  // now and then in a long text; may throw
 };
 
 struct EncodeCounts {
@@ -83,7 +85,7 @@ class Encoder {
     uint32_t length = 0, count = 0;
   };
 
-  void encode_plain(std::string_view text, std::vector<int32_t>& out);
+  void encode_plain(std::string_view text, std::vector<int32_t>& out, const std::function<void()>& poll);
   void encode_piece(std::string_view piece, std::vector<int32_t>& out);
   void merge_piece(std::string_view piece);
   Slot& slot_of(std::string_view piece, uint64_t hash);

@@ -1,4 +1,4 @@
-// From a sequence of ids to the rows of each step. Windows lie end to end, the target of a window's last token is the
+// From sequences of ids to the rows of each step. Windows lie end to end, the target of a window's last token is the
 // first token of the next one, so that an epoch makes every id but the first a target exactly once:
 //
 //   ids      0 1 2 3 4 5 6 7 8 9         T = 4
@@ -6,8 +6,9 @@
 //   window 1         |- - - -|           targets 5 6 7 8
 //   window 2                 |-|         targets 9: the short last one
 //
-// An epoch is a permutation of the windows; a step that an epoch does not fill is short. The rows of a step are a pure
-// function of (seed, step): there is no position to save.
+// An epoch is a permutation of the windows; a step that an epoch does not fill is short. Of several sources each has
+// windows and epochs of its own, and every step is full (mixture.h). The rows of a step are a pure function of (seed,
+// step): there is no position to save.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "train/mixture.h"
 #include "train/step.h"
 #include "train/token_stream.h"
 
@@ -26,26 +28,35 @@ struct BatchOptions {
   int64_t rows = 1;                   // of one step
   std::optional<uint64_t> seed = {};  // none: the windows come in order
   bool whole_window = true;           // fewer ids than one window and its last target are an error, else fewer than 2
-  std::string what = "data";          // names the data in that error
+  std::optional<int32_t> document_end =
+      {};                     // isolates documents: each ends with this id, and what follows it is no target
+  std::string what = "data";  // names the data of a single stream in an error
 };
 
 class Batches {
  public:
-  // Throws Error(invalid) with both numbers for too few ids.
+  // Throws Error(invalid) that names the source and both numbers for too few ids.
+  Batches(std::vector<Source> sources, const BatchOptions& options);
   Batches(TokenStream ids, const BatchOptions& options);
 
-  int64_t windows() const { return windows_; }
-  int64_t targets() const { return ids_.size() - 1; }  // of an epoch
-  int64_t steps_per_epoch() const { return (windows_ + options_.rows - 1) / options_.rows; }
+  // An epoch of several sources is as many rows as they have windows together.
+  int64_t windows() const { return all_windows_; }
+  int64_t steps_per_epoch() const { return (all_windows_ + options_.rows - 1) / options_.rows; }
 
   // Steps count from 1. Valid until the next call. Allocates nothing.
   std::span<const Row> rows(int64_t step);
 
  private:
-  TokenStream ids_;
+  void fill(int64_t r, size_t source, int64_t index);
+  std::span<const int32_t> isolate(int64_t r, std::span<const int32_t> tokens, std::span<int32_t> targets);
+
+  std::vector<Source> sources_;
+  std::vector<int64_t> windows_;  // of each source
+  int64_t all_windows_ = 0;
   BatchOptions options_;
-  int64_t windows_;
-  std::vector<int32_t> buffer_;  // (rows, seq + 1)
+  Mixture mixture_;
+  std::vector<int32_t> ids_;                // (rows, seq + 1)
+  std::vector<int32_t> targets_, borders_;  // (rows, seq)
   std::vector<Row> rows_;
 };
 

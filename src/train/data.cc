@@ -13,6 +13,7 @@ namespace lamina {
 namespace {
 
 constexpr double kTextValidFraction = 0.05;
+const std::vector<std::string> kEndings = {".txt", ".jsonl", ".bin"};
 
 std::optional<TokenType> token_type(const std::string& name) {
   return name.empty() ? std::nullopt : parse_token_type(name);
@@ -23,18 +24,20 @@ class Reader {
   Reader(const DataOptions& options, const Say& say) : options_(options), say_(say) {}
 
   Data read() {
-    const std::vector<std::string> files = expand_data_paths(options_.paths, {".txt", ".bin"});
-    std::vector<std::string> valid_files;
-    if (!options_.valid.empty()) valid_files = expand_data_paths({options_.valid}, {".txt", ".bin"});
+    const std::vector<NamedFiles> named = named_files();
+    std::vector<std::string> files, valid_files;
+    for (const NamedFiles& part : named) files.insert(files.end(), part.files.begin(), part.files.end());
+    if (!options_.valid.empty()) valid_files = expand_data_paths({options_.valid}, kEndings);
     data_.is_text = !are_token_files(files, options_.token_type);
     if (!valid_files.empty() && are_token_files(valid_files, options_.token_type) == data_.is_text)
       throw_error(ErrorCode::invalid, "--data is {}, --valid is not: expected both to be the same kind",
                   data_.is_text ? "text" : "token files");
     data_.tokenizer_source = "none";
     find_tokenizer(files);
-    const TokenStream all = stream(files);
+    for (const NamedFiles& part : named) data_.sources.push_back({part.name, stream(part.files), part.weight});
     data_.valid = stream(valid_files);
-    split(all);
+    split();
+    for (const Source& source : data_.sources) data_.train.append(source.ids);
     if (special_ > 0)
       say_(fmt::format("{} special-token text{} in the data, taken as ordinary text", special_,
                        special_ == 1 ? "" : "s"));
@@ -42,11 +45,30 @@ class Reader {
   }
 
  private:
-  InvalidUtf8 invalid() const { return options_.replace_invalid_utf8 ? InvalidUtf8::replace : InvalidUtf8::refuse; }
+  struct NamedFiles {
+    std::string name;
+    std::vector<std::string> files;
+    double weight = 1.0;
+  };
+
+  // Without weights all paths are one corpus.
+  std::vector<NamedFiles> named_files() {
+    std::vector<NamedFiles> out;
+    bool weighted = false;
+    for (const std::string& argument : options_.paths) {
+      const WeightedPath path = split_weight(argument);
+      weighted = weighted || path.weight;
+      paths_.push_back(path.path);
+      out.push_back({"training data of " + path.path, {}, path.weight.value_or(1.0)});
+    }
+    if (!weighted) return {{"training data", expand_data_paths(paths_, kEndings)}};
+    for (size_t i = 0; i < out.size(); ++i) out[i].files = expand_data_paths({paths_[i]}, kEndings);
+    return out;
+  }
 
   void find_tokenizer(const std::vector<std::string>& files) {
     std::vector<std::string> folders = options_.tokenizers;
-    for (const std::string& path : options_.paths)
+    for (const std::string& path : paths_)
       if (has_tokenizer(path)) folders.push_back(path);
     if (folders.empty()) {
       if (data_.is_text) train_tokenizer(files);
@@ -64,7 +86,9 @@ class Reader {
       throw Error(ErrorCode::invalid, "no tokenizer: the model's folder has weights but no tokenizer.json",
                   "--tokenizer DIR names the one that the weights were trained with");
     BpeTrainer trainer;
-    for (const std::string& path : files) trainer.add(TextFile(path, invalid()).text());
+    DocumentReader reader(files, options_.documents);
+    for (auto documents = reader.next(); !documents.empty(); documents = reader.next())
+      for (const Document& document : documents) trainer.add(document.text);
     data_.tokenizer = trainer.train(options_.trained_vocab);
     data_.tokenizer_source = "trained";
     say_(fmt::format("tokenizer: trained on the data, {} ids ({} asked for)", data_.tokenizer->vocab_size(),
@@ -74,55 +98,58 @@ class Reader {
   TokenStream stream(const std::vector<std::string>& files) {
     TokenStream out;
     if (data_.is_text) {
-      for (std::vector<int32_t>& ids : encode_files(files)) out.add(data_.texts.emplace_back(std::move(ids)));
+      out.add(data_.texts.emplace_back(encode_files(files)));
     } else {
       for (const std::string& path : files) out.add(data_.files.emplace_back(path, token_type(options_.token_type)));
     }
     return out;
   }
 
-  // Documents end with <|endoftext|>, so that the model learns where one does.
-  std::vector<std::vector<int32_t>> encode_files(const std::vector<std::string>& paths) {
-    std::deque<TextFile> files;
-    std::vector<Document> documents;
-    for (const std::string& path : paths) {
-      const TextFile& file = files.emplace_back(path, invalid());
-      if (file.had_bom()) say_(fmt::format("{}: byte-order mark dropped", path));
-      if (file.replaced() > 0) say_(fmt::format("{}: {} ill-formed parts replaced by U+FFFD", path, file.replaced()));
-      documents.push_back({file.text(), path, file.had_bom() ? 3 : 0});
-      data_.text_bytes += static_cast<int64_t>(file.text().size());
-    }
+  // Documents end with <|endoftext|>, so that the model learns where one does. An empty one leaves no trace.
+  std::vector<int32_t> encode_files(const std::vector<std::string>& files) {
+    std::vector<int32_t> out;
+    const std::optional<int32_t> end = data_.tokenizer->end_of_text();
     ThreadTeam team(options_.threads);
     EncodeCounts counts;
-    std::vector<std::vector<int32_t>> out = encode_documents(*data_.tokenizer, documents, team, {}, counts);
+    DocumentReader reader(files, options_.documents, say_);
+    for (auto documents = reader.next(); !documents.empty(); documents = reader.next()) {
+      for (const Document& document : documents) data_.text_bytes += std::ssize(document.text);
+      for (const std::vector<int32_t>& ids : encode_documents(*data_.tokenizer, documents, team, {}, counts)) {
+        out.insert(out.end(), ids.begin(), ids.end());
+        if (end && !ids.empty()) out.push_back(*end);
+      }
+    }
     special_ += counts.special;
-    if (const std::optional<int32_t> end = data_.tokenizer->end_of_text())
-      for (std::vector<int32_t>& ids : out)
-        if (!ids.empty()) ids.push_back(*end);
     return out;
   }
 
-  void split(const TokenStream& all) {
-    data_.train = all;
-    if (data_.valid.size() > 0) return;
+  // The end of each source is for validation.
+  void split() {
     const double fraction = options_.valid_fraction.value_or(data_.is_text ? kTextValidFraction : 0.0);
-    const auto count = static_cast<int64_t>(fraction * static_cast<double>(all.size()));
-    if (fraction == 0.0) return;
+    if (data_.valid.size() > 0 || fraction == 0.0) return;
+    const auto count_of = [&](const Source& source) {
+      return static_cast<int64_t>(fraction * static_cast<double>(source.ids.size()));
+    };
+    int64_t count = 0, all = 0;
+    for (const Source& source : data_.sources) count += count_of(source), all += source.ids.size();
     if (options_.valid_fraction && count == 0)
-      throw_error(ErrorCode::invalid, "no validation data: --valid-fraction {} of {} ids is none", fraction,
-                  all.size());
+      throw_error(ErrorCode::invalid, "no validation data: --valid-fraction {} of {} ids is none", fraction, all);
     if (!options_.valid_fraction && count < options_.seq + 1) {
-      say_(fmt::format("no validation: {} of {} ids would be its part, a window needs {}", count, all.size(),
+      say_(fmt::format("no validation: {} of {} ids would be its part, a window needs {}", count, all,
                        options_.seq + 1));
       return;
     }
-    data_.train = all.part(0, all.size() - count);
-    data_.valid = all.part(all.size() - count, all.size());
+    for (Source& source : data_.sources) {
+      const int64_t size = source.ids.size(), cut = size - count_of(source);
+      data_.valid.append(source.ids.part(cut, size));
+      source.ids = source.ids.part(0, cut);
+    }
   }
 
   const DataOptions& options_;
   const Say& say_;
   Data data_;
+  std::vector<std::string> paths_;  // of --data, without weights
   int64_t special_ = 0;
 };
 
@@ -141,6 +168,15 @@ Data open_data(const DataOptions& options, const Say& say) { return Reader(optio
 
 void check_token_files(const Data& data, int64_t vocab_size) {
   for (const TokenFile& file : data.files) file.check_ids(vocab_size);
+}
+
+int32_t document_end(const Data& data, const ModelConfig& config) {
+  std::optional<int64_t> id = config.eos_token_id;
+  if (data.tokenizer) id = data.tokenizer->end_of_text();
+  if (!id)
+    throw_error(ErrorCode::invalid, "documents cannot be told apart: --isolate-documents, expected {}, got none",
+                data.tokenizer ? "<|endoftext|> in the tokenizer" : "eos_token_id in the model's config");
+  return static_cast<int32_t>(*id);
 }
 
 std::string fingerprint(const TokenStream& ids) {

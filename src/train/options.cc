@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "io/text_files.h"
 
 namespace lamina {
 namespace {
@@ -45,6 +46,7 @@ void validate(const TrainOptions& options) {
   if (options.decay_steps && options.schedule != "wsd")
     throw_error(ErrorCode::usage, "contradiction: --decay-steps {} and --schedule {}, expected wsd",
                 *options.decay_steps, options.schedule);
+  for (const std::string& path : options.data) split_weight(path);
   if (options.steps && options.epochs)
     throw_error(ErrorCode::usage, "contradiction: --steps {} and --epochs {}, expected one of them", *options.steps,
                 *options.epochs);

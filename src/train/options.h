@@ -65,6 +65,8 @@ struct TrainOptions : ShapeOptions {
   std::string tokenizer;
   std::optional<int64_t> vocab_size;
   std::string token_type;
+  std::string text_field = "text";
+  bool isolate_documents = false;
   std::string invalid_utf8 = "error";
   std::string valid;
   std::optional<double> valid_fraction;
@@ -87,7 +89,10 @@ struct TrainOptions : ShapeOptions {
 
 template <OptionsOf<TrainOptions> O, typename F>
 void for_each_option(O& o, F&& f) {
-  f(OptionRow{"data", "PATH", "text files, folders of them, or .bin files of ids", kAnyNumber, true}, o.data);
+  f(OptionRow{"data", "PATH[=WEIGHT]",
+              "text, .jsonl or .bin files, folders of them, or patterns; with weights, rows are drawn in proportion",
+              kAnyNumber, true},
+    o.data);
   f(OptionRow{"out", "RUN", "the run folder to make; new or empty unless --resume", kAnyNumber, true}, o.out);
   for_each_shape_option(o, f);
   f(OptionRow{"tokenizer", "DIR",
@@ -97,6 +102,9 @@ void for_each_option(O& o, F&& f) {
     o.vocab_size);
   f(OptionRow{"token-type", "TYPE", "u16, u32 or i32: ids of a .bin file without a header (default: u16)"},
     o.token_type);
+  f(OptionRow{"text-field", "NAME", "field of a .jsonl file's lines that holds the text"}, o.text_field);
+  f(OptionRow{"isolate-documents", "", "no token sees another document, none is predicted from one"},
+    o.isolate_documents);
   f(OptionRow{"invalid-utf8", "MODE", "error or replace: text that is not UTF-8"}, o.invalid_utf8);
   f(OptionRow{"valid", "PATH", "data for validation"}, o.valid);
   f(OptionRow{"valid-fraction",

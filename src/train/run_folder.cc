@@ -30,6 +30,14 @@ std::string run_id(const Json& description) {
   return fmt::format("{:016x}", XXH3_64bits(text.data(), text.size()));
 }
 
+// What the order of rows depends on besides the ids.
+std::string sources_text(const Data& data) {
+  std::string out;
+  for (const Source& source : data.sources)
+    out += fmt::format("{}{} ids of weight {}", out.empty() ? "" : ", ", source.ids.size(), source.weight);
+  return out;
+}
+
 Json kernels_json(const Plan& plan) {
   std::set<std::string> ids;
   for (const PlanProgram& program : plan.programs)
@@ -105,6 +113,7 @@ Json describe_run(const RunDescription& run) {
               {"data",
                {{"kind", run.data.is_text ? "text" : "tokens"},
                 {"train_ids", run.data.train.size()},
+                {"sources", sources_text(run.data)},
                 {"valid_ids", run.data.valid.size()},
                 {"train_fingerprint", fingerprint(run.data.train)},
                 {"valid_fingerprint", fingerprint(run.data.valid)}}},

@@ -8,7 +8,6 @@
 namespace lamina {
 namespace {
 
-constexpr int32_t kIgnored = -100;
 constexpr std::string_view kSquareSum = ".square_sum";
 
 // base^exponent by multiplications only: the same bits with every mathematical library.
@@ -76,6 +75,12 @@ void BatchInputs::check(std::span<const Row> rows, int64_t most_rows) const {
     if (row.start < 0 || row.start > seq_ || std::ssize(row.tokens) > seq_ - row.start)
       throw_error(ErrorCode::invalid, "row {} of a batch does not fit: {} tokens from place {} on, the length is {}", r,
                   row.tokens.size(), row.start, seq_);
+    for (size_t i = 0; i < row.borders.size(); ++i) {
+      const int32_t least = i == 0 ? 0 : row.borders[i - 1];
+      if (row.borders[i] <= least || row.borders[i] >= std::ssize(row.tokens))
+        throw_error(ErrorCode::invalid, "row {} of a batch: border {} of documents: expected {} to {}, got {}", r, i,
+                    least + 1, std::ssize(row.tokens) - 1, row.borders[i]);
+    }
     check_ids(row.tokens, static_cast<int64_t>(r), "tokens", false);
     check_ids(row.targets, static_cast<int64_t>(r), "targets", true);
   }
@@ -92,16 +97,27 @@ void BatchInputs::empty(int64_t r, int64_t begin, int64_t end) {
   }
 }
 
+// Places [begin, end) of a row are one document.
+void BatchInputs::fill_document(int64_t r, int64_t begin, int64_t end) {
+  for (int64_t t = begin; t < end; ++t) {
+    const size_t at = static_cast<size_t>(r * seq_ + t);
+    positions_[at] = static_cast<int32_t>(t - begin);
+    key_begin_[at] = static_cast<int32_t>(begin);
+  }
+}
+
 void BatchInputs::fill_row(int64_t r, const Row& row) {
   const int64_t count = std::ssize(row.tokens);
   const int64_t first = r * seq_ + row.start;
   empty(r, 0, row.start);
   std::copy(row.tokens.begin(), row.tokens.end(), part(tokens_, first, count).begin());
   std::copy(row.targets.begin(), row.targets.end(), part(targets_, first, count).begin());
-  for (int64_t i = 0; i < count; ++i) {
-    positions_[static_cast<size_t>(first + i)] = static_cast<int32_t>(i);
-    key_begin_[static_cast<size_t>(first + i)] = static_cast<int32_t>(row.start);
+  int64_t begin = row.start;
+  for (const int32_t border : row.borders) {
+    fill_document(r, begin, row.start + border);
+    begin = row.start + border;
   }
+  fill_document(r, begin, row.start + count);
   empty(r, row.start + count, seq_);
 }
 

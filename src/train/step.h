@@ -15,12 +15,17 @@
 namespace lamina {
 
 // One row of a batch. `targets[i]` is what follows `tokens[i]`; a negative one is ignored. `start` leaves that many
-// places before the tokens (left padding); places before and behind see nothing and count for nothing.
+// places before the tokens (left padding); places before and behind see nothing and count for nothing. `borders` are
+// the places in `tokens`, rising, where a further document begins: it sees nothing before itself, and its positions
+// count from 0 again. Which target lies across a border the row's maker knows, and gives as a negative one.
 struct Row {
   std::span<const int32_t> tokens;
   std::span<const int32_t> targets;
   int64_t start = 0;
+  std::span<const int32_t> borders = {};
 };
+
+inline constexpr int32_t kIgnored = -100;  // as a target
 
 int64_t count_targets(std::span<const Row> rows);
 
@@ -44,6 +49,7 @@ class BatchInputs {
  private:
   void fill_row(int64_t r, const Row& row);
   void empty(int64_t r, int64_t begin, int64_t end);
+  void fill_document(int64_t r, int64_t begin, int64_t end);
   void check_ids(std::span<const int32_t> ids, int64_t row, const char* what, bool may_be_ignored) const;
 
   int64_t rows_ = 0, seq_ = 0, vocab_ = 0;

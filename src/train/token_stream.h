@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "io/token_file.h"
@@ -15,6 +16,10 @@ class TokenStream {
  public:
   void add(const TokenFile& file) { add({&file, nullptr, 0, file.size()}); }
   void add(std::span<const int32_t> ids) { add({nullptr, ids.data(), 0, static_cast<int64_t>(ids.size())}); }
+
+  void append(const TokenStream& other) {
+    for (const Part& part : other.parts_) add(part);
+  }
 
   int64_t size() const { return size_; }
 
@@ -63,6 +68,13 @@ class TokenStream {
 
   std::vector<Part> parts_;
   int64_t size_ = 0;
+};
+
+// One of the streams that rows are drawn from, in proportion to their weights.
+struct Source {
+  std::string name;  // for messages
+  TokenStream ids;
+  double weight = 1.0;
 };
 
 }  // namespace lamina

@@ -86,14 +86,16 @@ class Run {
   }
 
   DataOptions data_options() const {
-    DataOptions out{.paths = options_.data,
-                    .valid = options_.valid,
-                    .valid_fraction = options_.valid_fraction,
-                    .token_type = options_.token_type,
-                    .replace_invalid_utf8 = options_.invalid_utf8 == "replace",
-                    .threads = options_.thread_count(),
-                    .trained_vocab = source_.folder.empty() ? options_.vocab_size.value_or(config_.vocab_size) : 0,
-                    .seq = seq_};
+    DataOptions out{
+        .paths = options_.data,
+        .valid = options_.valid,
+        .valid_fraction = options_.valid_fraction,
+        .token_type = options_.token_type,
+        .documents = {.invalid = options_.invalid_utf8 == "replace" ? InvalidUtf8::replace : InvalidUtf8::refuse,
+                      .text_field = options_.text_field},
+        .threads = options_.thread_count(),
+        .trained_vocab = source_.folder.empty() ? options_.vocab_size.value_or(config_.vocab_size) : 0,
+        .seq = seq_};
     if (!options_.tokenizer.empty()) out.tokenizers.push_back(options_.tokenizer);
     if (found_ && has_tokenizer(found_->path)) out.tokenizers.push_back(found_->path);
     if (!source_.folder.empty() && has_tokenizer(source_.folder)) out.tokenizers.push_back(source_.folder);
@@ -117,11 +119,15 @@ class Run {
   // Everything that can fail does so here: sizes, memory, weights.
   void prepare() {
     const int64_t rows = options_.batch * options_.accumulate;
+    std::optional<int32_t> end;
+    if (options_.isolate_documents) end = document_end(data_, config_);
     train_batches_.emplace(
-        data_.train,
-        BatchOptions{.seq = seq_, .rows = rows, .seed = static_cast<uint64_t>(options_.seed), .what = "training data"});
+        data_.sources,
+        BatchOptions{.seq = seq_, .rows = rows, .seed = static_cast<uint64_t>(options_.seed), .document_end = end});
     if (data_.valid.size() > 0)
-      valid_batches_.emplace(data_.valid, BatchOptions{.seq = seq_, .rows = options_.batch, .what = "validation data"});
+      valid_batches_.emplace(
+          data_.valid,
+          BatchOptions{.seq = seq_, .rows = options_.batch, .document_end = end, .what = "validation data"});
     plan_steps();
     specs_ = parameter_specs(config_);
     CompileOptions request = compile_options(options_, config_);

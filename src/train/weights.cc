@@ -1,21 +1,32 @@
 #include "train/weights.h"
 
-#include <algorithm>
 #include <filesystem>
+#include <set>
+#include <utility>
 
 #include "base/error.h"
 #include "io/hf_config.h"
 #include "io/hf_folder.h"
 
 namespace lamina {
-
 namespace {
 
-std::string joined(const std::vector<std::string>& names) {
-  constexpr size_t kMost = 8;
-  std::string out;
-  for (size_t i = 0; i < std::min(names.size(), kMost); ++i) out += (i == 0 ? "" : ", ") + names[i];
-  return names.size() > kMost ? out + fmt::format(" and {} more", names.size() - kMost) : out;
+// "transformer.h.3.attn.bias" and its like of all layers as one: "transformer.h.*.attn.bias".
+std::string without_layer(const std::string& name) {
+  const size_t at = name.find("h.");
+  const size_t end = at == std::string::npos ? at : name.find('.', at + 2);
+  return end == std::string::npos ? name : name.substr(0, at + 2) + "*" + name.substr(end);
+}
+
+std::string told(const LoadReport& report) {
+  std::string out = report.summary();
+  std::string separator = "; taken off the names: ";
+  for (const std::string& front : report.removed) out += std::exchange(separator, ", ") + front;
+  std::set<std::string> ignored;
+  for (const std::string& name : report.ignored) ignored.insert(without_layer(name));
+  separator = "; ignored, as they are constants: ";
+  for (const std::string& name : ignored) out += std::exchange(separator, ", ") + name;
+  return out;
 }
 
 }  // namespace
@@ -49,10 +60,7 @@ std::string load_weights(Session& session, const std::string& folder, const Mode
   });
   const LoadReport& report = weights.report();
   warnings.insert(warnings.end(), report.warnings.begin(), report.warnings.end());
-  std::string summary = report.summary();
-  if (!report.removed.empty()) summary += "; taken off the names: " + joined(report.removed);
-  if (!report.ignored.empty()) summary += "; constant buffers ignored: " + joined(report.ignored);
-  return summary;
+  return told(report);
 }
 
 void save_model(const Session& session, const std::string& folder, const ModelConfig& config,

@@ -1,5 +1,6 @@
 // Every fuzz target over a small corpus made here and its deterministic mutations: the same inputs on every run.
-// LAMINA_FUZZ_SECONDS=N goes on for N seconds per target instead of a fixed number of inputs.
+// LAMINA_FUZZ_SECONDS=N goes on for N seconds per target instead of a fixed number of inputs, from LAMINA_FUZZ_SEED
+// (tools/fuzz.py).
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -72,7 +73,8 @@ void replay(void (*target)(std::string_view), const Corpus& corpus, int inputs) 
   for (const std::string& seed : corpus) target(seed);
   const char* seconds = std::getenv("LAMINA_FUZZ_SECONDS");
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds != nullptr ? std::atoi(seconds) : 0);
-  Rng rng(1);
+  const char* seed = std::getenv("LAMINA_FUZZ_SEED");
+  Rng rng(seed != nullptr ? std::strtoull(seed, nullptr, 10) : 1);
   for (int i = 0; seconds != nullptr ? std::chrono::steady_clock::now() < end : i < inputs; ++i) {
     std::string input = corpus[rng.below(corpus.size())];
     for (uint64_t changes = 1 + rng.below(4); changes > 0; --changes) input = mutate(std::move(input), corpus, rng);
@@ -155,6 +157,14 @@ TEST(FuzzReplay, TokenFile) {
   std::memcpy(llmc.data(), words, sizeof words);
   replay(fuzz::token_file, {llmc + std::string("\1\0\2\0\3\0\4\0", 8), std::string("\1\0\0\0\x60\0\0\0", 8), "", "a"},
          1000);
+}
+
+TEST(FuzzReplay, Jsonl) {
+  replay(
+      fuzz::jsonl,
+      {R"({"text":"é\n\u00e9\ud83d\ude42","id":1})", "{\"text\":\"\"}\r\n\n{\"meta\":{\"text\":[1]},\"text\":\"x\"}\n",
+       "\xEF\xBB\xBF{\"text\":\"a\"}\n[1]\n", R"({"content":"x"})", "{\"text\":\"a\xC3\"}\n", "\n \n"},
+      10000);
 }
 
 TEST(FuzzReplay, Text) {

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -18,6 +20,7 @@
 
 #include "base/error.h"
 #include "io/checkpoint_folder.h"
+#include "io/documents.h"
 #include "io/hf_config.h"
 #include "io/hf_folder.h"
 #include "io/hf_names.h"
@@ -70,6 +73,25 @@ class MemoryFile {
 
  private:
   int fd_;
+};
+
+// A file on disk, where the ending of its name matters.
+class NamedFile {
+ public:
+  NamedFile(std::string_view content, const char* ending)
+      : path_(std::filesystem::temp_directory_path() / ("lamina-fuzz-" + std::to_string(::getpid()) + ending)) {
+    std::ofstream(path_, std::ios::binary).write(content.data(), static_cast<std::streamsize>(content.size()));
+  }
+  ~NamedFile() {
+    std::error_code ignored;
+    std::filesystem::remove(path_, ignored);
+  }
+  NamedFile(const NamedFile&) = delete;
+  NamedFile& operator=(const NamedFile&) = delete;
+  std::string path() const { return path_.string(); }
+
+ private:
+  std::filesystem::path path_;
 };
 
 inline void json(std::string_view data) {
@@ -186,6 +208,21 @@ inline void token_file(std::string_view data) {
       const bool sound = accepted([&] { file.check_ids(97); });
       const bool all_below = std::all_of(ids.begin(), ids.end(), [](int32_t id) { return id >= 0 && id < 97; });
       must(sound == all_below, "check_ids finds every bad id");
+    });
+}
+
+inline void jsonl(std::string_view data) {
+  const std::string where = "f: line 1";
+  std::string text;
+  if (accepted([&] { text = text_of_json_line(data, "text", where); }))
+    must(text == nlohmann::json::parse(data).at("text").get<std::string>(), "the text is that of a plain parser");
+  const NamedFile file(data, ".jsonl");
+  for (const InvalidUtf8 invalid : {InvalidUtf8::refuse, InvalidUtf8::replace})
+    accepted([&] {
+      DocumentReader reader({file.path()}, {.invalid = invalid});
+      for (auto documents = reader.next(); !documents.empty(); documents = reader.next())
+        for (const Document& document : documents)
+          must(find_invalid_utf8(document.text) == kNoFault, "a document is text");
     });
 }
 

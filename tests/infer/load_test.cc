@@ -39,6 +39,18 @@ TEST(Load, EveryParameterArrives) {
   }
 }
 
+TEST(Load, P4_CanBeInterruptedBetweenTensors) {
+  const test::TempDir folder;
+  test::write_tiny(folder.path());
+  LoadOptions options = forward_of(8);
+  int polls = 0;
+  options.poll = [&] {
+    if (++polls == 5) throw std::runtime_error("interrupted");
+  };
+  EXPECT_THROW(load_model(folder.path(), options), std::runtime_error);
+  EXPECT_EQ(polls, 5);
+}
+
 TEST(Load, FilesAreJudgedBeforeMemoryIsTaken) {
   const test::TempDir folder;
   test::write_tiny(folder.path());

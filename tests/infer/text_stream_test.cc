@@ -61,6 +61,7 @@ TEST(TextStream, TakesTheFirstOfSeveralStopTexts) {
 
 TEST(TextStream, RefusesAnEmptyStopText) {
   test::expect_error([] { TextStream text({""}); }, ErrorCode::usage, {"stop"});
+  test::expect_error([] { TextStream text({"a", "\xFF"}); }, ErrorCode::usage, {"stop", "UTF-8"});
 }
 
 }  // namespace

@@ -36,6 +36,28 @@ TEST(EncodeDocuments, SameIdsForAnyNumberOfThreads) {
   EXPECT_TRUE(encode_documents(tokenizer, {}, team, {}, counts).empty());
 }
 
+// A text that is all one line is cut at spaces; special tokens that hold one are never cut.
+TEST(EncodeDocuments, OneLine) {
+  std::string line;
+  for (Rng rng(4); line.size() < size_t{5} << 19;) {
+    static const char* const kParts[] = {"abc",    " ab", "  ", "#",       "ab##",
+                                         "\u3000", " 's", "é ", "<|a b|>", "<|endoftext|>"};
+    line += kParts[rng.below(std::size(kParts))];
+  }
+  TokenizerParts parts = test::small_parts();
+  parts.specials.push_back(static_cast<int32_t>(parts.tokens.size()));
+  parts.tokens.push_back("<|a b|>");
+  for (const Tokenizer& tokenizer : {test::small_tokenizer(), Tokenizer(std::move(parts), "test")}) {
+    ThreadTeam team(2);
+    for (const SpecialMode mode : {SpecialMode::text, SpecialMode::allow}) {
+      EncodeCounts counts;
+      const auto ids = encode_documents(tokenizer, std::vector<Document>{{line}}, team, {.special = mode}, counts);
+      EXPECT_EQ(ids[0], encode(tokenizer, line, {.special = mode}));
+      EXPECT_GT(counts.special, 1000);
+    }
+  }
+}
+
 TEST(EncodeDocuments, CountsAndFirstFault) {
   const Tokenizer tokenizer = test::small_tokenizer();
   ThreadTeam team(2);

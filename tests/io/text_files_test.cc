@@ -43,6 +43,34 @@ TEST(DataPaths, NothingThere) {
   expect_error([&] { (void)expand_data_paths({dir.file("pipe")}); }, ErrorCode::io, {dir.file("pipe"), "pipe"});
 }
 
+TEST(DataPaths, Weights) {
+  const TempDir dir;
+  for (const char* name : {"a.txt", "b=2", "c=x.txt", "d/e.txt"}) dir.write(name, "x");
+  const auto expect = [&](const std::string& argument, const std::string& path, std::optional<double> weight) {
+    const WeightedPath got = split_weight(argument);
+    EXPECT_EQ(got.path, path);
+    EXPECT_EQ(got.weight, weight) << argument;
+  };
+  expect(dir.file("a.txt"), dir.file("a.txt"), std::nullopt);
+  expect(dir.file("a.txt=2"), dir.file("a.txt"), 2.0);
+  expect(dir.file("a.txt=0.25"), dir.file("a.txt"), 0.25);
+  expect(dir.file("a.txt=1e-3"), dir.file("a.txt"), 1e-3);
+  expect(dir.file("d=3"), dir.file("d"), 3.0);
+  expect(dir.file("*.txt=3"), dir.file("*.txt"), 3.0);
+  expect(dir.file("none=3"), dir.file("none"), 3.0);  // whose absence is found later
+  // What is there under the whole name is a path.
+  expect(dir.file("b=2"), dir.file("b=2"), std::nullopt);
+  expect(dir.file("b=2=5"), dir.file("b=2"), 5.0);
+  expect(dir.file("?=2"), dir.file("?=2"), std::nullopt);
+  // And what does not end with a number.
+  for (const char* name : {"c=x.txt", "a.txt=", "a.txt=two", "a.txt=2x", "a.txt= 2", "=2"}) {
+    const std::string path = name[0] == '=' ? name : dir.file(name);
+    expect(path, path, std::nullopt);
+  }
+  for (const char* bad : {"0", "-1", "inf", "nan", "1e999", "-0"})
+    expect_error([&] { (void)split_weight(dir.file("a.txt=") + bad); }, ErrorCode::usage, {"--data", "a.txt", bad});
+}
+
 TEST(TextFile, Utf8AndByteOrderMark) {
   const TempDir dir;
   const TextFile plain(dir.write("a.txt", "é\r\n\xEF\xBB\xBF"));

@@ -1,8 +1,10 @@
 #include "io/token_file.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <cstring>
+#include <deque>
 #include <numeric>
 
 #include "io/tiny.h"
@@ -120,7 +122,8 @@ TEST(TokenFile, LargerThanMemoryGrowsNothing) {
   EXPECT_EQ(ids, std::vector<int32_t>(4, 0));
 }
 
-TEST(TokenFile, CheckingHandsPagesBack) {
+// Memory grows with the window, not with the file: neither checking nor reading leaves anything behind.
+TEST(TokenFile, MemoryOfCheckingAndReadingIsBounded) {
   const TempDir dir;
   const TokenFile file(dir.write("big.bin", std::string(64 << 20, '\0')));
   const auto resident = [] {
@@ -131,7 +134,37 @@ TEST(TokenFile, CheckingHandsPagesBack) {
   };
   const int64_t before = resident();
   file.check_ids(97);
-  EXPECT_LT(resident() - before, 16 << 20);
+  std::vector<int32_t> ids(1024);
+  for (int64_t at = 0; at + 1024 <= file.size(); at += 1024) file.read(at, ids);
+  EXPECT_LT(resident() - before, 8 << 20);
+}
+
+// Never a signal: the file that a run reads may be cut or replaced under it.
+TEST(TokenFile, CutShortWhileInUse) {
+  const TempDir dir;
+  const TokenFile file(dir.write("cut.bin", stream<uint16_t>(100000)));
+  std::filesystem::resize_file(dir.file("cut.bin"), 20000);
+  std::vector<int32_t> ids(8);
+  file.read(9000, ids);
+  expect_error([&] { file.read(9995, ids); }, ErrorCode::io, {"cut.bin", "cut short", "200000", "20000"});
+  expect_error([&] { file.check_ids(97); }, ErrorCode::io, {"cut.bin", "cut short"});
+  std::filesystem::remove(dir.file("cut.bin"));
+  file.read(0, ids);
+}
+
+TEST(TokenFile, MoreFilesThanMayBeOpenAtFirst) {
+  const TempDir dir;
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  if (before.rlim_max < 200) GTEST_SKIP() << "this process may open " << before.rlim_max << " files";
+  const rlimit few{100, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  const std::string path = dir.write("a.bin", stream<uint16_t>(10));
+  std::deque<TokenFile> files;
+  for (int i = 0; i < 150; ++i) files.emplace_back(path);
+  EXPECT_EQ(files.back().size(), 10);
+  files.clear();
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
 TEST(TokenFile, Types) {

@@ -260,6 +260,19 @@ double seconds_to_encode(const Tokenizer& tokenizer, const std::string& text) {
 }
 
 // A bound against quadratic time and deep recursion, generous on purpose.
+TEST(Tokenizer, P4CanBeInterruptedInALongText) {
+  const Tokenizer tokenizer = small_tokenizer();
+  std::string text;
+  while (text.size() < (size_t{5} << 20)) text += "abc ab ## a";
+  int polls = 0;
+  EncodeOptions options;
+  options.poll = [&] { ++polls; };
+  EXPECT_EQ(encode(tokenizer, text, options), encode(tokenizer, text));
+  EXPECT_EQ(polls, 4);  // each MiB but the last
+  options.poll = [] { throw std::runtime_error("interrupted"); };
+  EXPECT_THROW(encode(tokenizer, text, options), std::runtime_error);
+}
+
 TEST(Tokenizer, T1OneVeryLongWord) {
   TokenizerParts parts = test::small_parts();
   const auto add = [&](int32_t left, int32_t right) {

@@ -1,160 +1,113 @@
-"""Every input of tests/cases/make_cases.py about model files (C) and names (M): the program loads it with the right loss, or
-refuses it by name. Training starts from each model that has to load: fine-tuning is what most of these files are for."""
+"""Every input of tests/cases through the command line: what has to load loads and equals Tiny, what has to be refused is
+refused in one line that names what the case asks for. One loop over the manifest that make_cases.py writes."""
 import json
-import os
 import re
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
-from cli_support import BINARY, ROOT, lamina, ok
+from cli_support import BINARY, ROOT, lamina, ok_json
 
-CASES = ROOT / "tests" / "cases"
-sys.path.insert(0, str(CASES))
-
-import make_cases  # noqa: E402
-import tiny_model  # noqa: E402
-
-IDS = ("C1", "C3", "C4", "C5", "C7", "C8", "C14", "M1", "M2", "M3", "M8", "M10", "M14", "M15")
-LARGEST_GROWTH = 16 << 20  # C4: bytes of memory that a bad header may cost
-
-
-class Listing:
-    """The manifest without the files, so that each input is a test of its own."""
-
-    def __init__(self, tmp_path_factory):
-        self.root = tmp_path_factory.mktemp("cases")
-        subprocess.run([sys.executable, CASES / "make_cases.py", self.root, *IDS], check=True, capture_output=True)
-        self.entries = json.loads((self.root / "manifest.json").read_text())
+TEXT, IDS = "abc ab ##a  abab#####\n#", [258, 259, 220, 256, 64, 220, 259, 257, 260, 2, 198, 2]
+OTHER_LOGITS = {"M10/gelu", "M15/three_layers_config_says_three", "M8/untied_with_head"}
+CASES = ["T1", "T3", "T10", "T14", "T16", "C1", "C3", "C4", "C5", "C7", "C8", "C14", "M1", "M2", "M3", "M8", "M10", "M14", "M15"]
 
 
 @pytest.fixture(scope="module")
 def cases(tmp_path_factory):
-    listing = Listing(tmp_path_factory)
-    ids = np.array(tiny_model.PROMPT, "<u2")
-    (listing.root / "prompt.bin").write_bytes(ids.tobytes())
-    return listing
+    folder = tmp_path_factory.mktemp("cases")
+    subprocess.run([sys.executable, ROOT / "tests" / "cases" / "make_cases.py", folder], check=True, capture_output=True)
+    return folder
 
 
-def named(text, words):
+@pytest.fixture(scope="module")
+def manifest(cases):
+    return json.loads((cases / "manifest.json").read_text())
+
+
+def has(word, text):
     """Letter case aside; a number counts only as a whole number."""
-    for word in words:
-        pattern = re.escape(word.lower())
-        if word.isdigit():
-            pattern = rf"(?<!\d){pattern}(?!\d)"
-        assert re.search(pattern, text.lower()), (word, text)
+    before = r"(?<!\d)" if word[0].isdigit() else ""
+    after = r"(?!\d)" if word[-1].isdigit() else ""
+    return re.search(before + re.escape(word) + after, text, re.I) is not None
 
 
-def tensors_of(folder):
-    """From the one file of a folder, without a front part, in double precision."""
-    from safetensors.numpy import load_file
-
-    return {name.removeprefix("transformer."): values.astype(np.float64)
-            for name, values in load_file(folder / "model.safetensors").items()}
-
-
-def expected_loss(root, entry):
-    """Of the Tiny prompt, in double precision."""
-    folder = root / entry["path"]
-    if entry["case"] == "M10":
-        kind = json.loads((folder / "config.json").read_text())["activation_function"]
-        config, tensors = {**tiny_model.CONFIG, "activation_function": kind}, tiny_model.tiny()
-    elif entry["case"] in ("M14", "M15") or entry["path"] == "M8/untied_with_head":
-        config, tensors = {**tiny_model.CONFIG, **json.loads((folder / "config.json").read_text())}, tensors_of(folder)
-    else:
-        config, tensors = tiny_model.CONFIG, tiny_model.tiny()
-    return tiny_model.mean_loss(tiny_model.logits(tensors, tiny_model.PROMPT, config), tiny_model.PROMPT)
+def arguments(entry, cases, run):
+    """The command that looks at an input, and whether it makes a run folder."""
+    path, case = cases / entry["path"], entry["case"]
+    if case in ("T1", "T3"):
+        return ["tokenize", "encode", "--tokenizer", cases / "T10" / "merges_as_pairs", "--file", path]
+    if case == "T10":
+        return ["tokenize", "encode", "--tokenizer", path.parent, "--file", cases / "text.txt"]
+    if case in ("T14", "T16"):
+        token_type = path.stem.rsplit("_", 1)[1]
+        return ["train", "--model", cases / "tiny", "--data", path, "--token-type", token_type, "--out", run, "--steps", "1"]
+    if case.startswith("C") and path.is_file():
+        return ["inspect", "checkpoint", path]
+    return ["train", "--model", path, "--data", cases / "tiny" / "tokens_u16.bin", "--out", run, "--steps", "1"]
 
 
-def error_of(result):
-    said = result.stderr.decode()
+def check(entry, cases, run):
+    result = lamina(*arguments(entry, cases, run))
+    said, name = result.stderr.decode(), entry["path"]
     errors = [line for line in said.splitlines() if line.startswith("lamina: error: ")]
-    assert result.returncode == 1 and len(errors) == 1, said
-    return said
-
-
-def check_model(root, entry, out):
-    """Trains one step on the prompt with a rate of 0: its loss is that of the weights."""
-    result = lamina("train", "--model", root / entry["path"], "--data", root / "prompt.bin", "--seq", "11", "--batch", "1",
-                    "--steps", "1", "--lr", "0", "--out", out)
-    if entry["expect"] == "error":
-        named(error_of(result), entry["names"])
-        assert not out.exists()
-        return
-    said = result.stderr.decode()
-    assert result.returncode == 0, said
-    loss = json.loads((out / "metrics.jsonl").read_text())["loss"]
-    assert loss == pytest.approx(expected_loss(root, entry), abs=1e-5)
-    warnings = [line for line in said.splitlines() if line.startswith("warning: ") and "stay idle" not in line]
+    text = "\n".join(errors) if entry["expect"] == "error" else said
+    assert result.returncode == (1 if entry["expect"] == "error" else 0), (name, said)
+    assert len(errors) == (1 if entry["expect"] == "error" else 0), (name, said)
+    assert [word for word in entry["names"] if not has(word, text)] == [], (name, said)
     if entry["expect"] == "warn":
-        assert len(warnings) == 1, said
-        named(warnings[0], entry["names"])
-        return
-    assert not warnings, said
-    named(said, entry["names"])
-    # What is written has none of what was taken off or ignored, one table where it is tied, and loads again.
-    names = json.loads(ok("inspect", "checkpoint", out / "model.safetensors", "--json"))
-    assert names["metadata"]["format"] == "pt"
-    tied = json.loads((out / "config.json").read_text())["tie_word_embeddings"]
-    written = {tensor["name"] for tensor in names["tensors"]}
-    layers = json.loads((out / "config.json").read_text())["n_layer"]
-    assert len(written) == 4 + 12 * layers + (0 if tied else 1) and ("lm_head.weight" in written) == (not tied)
-    assert not [name for name in written if name.endswith((".attn.bias", ".attn.masked_bias"))]
-    again = json.loads(ok("eval", out, "--data", root / "prompt.bin", "--seq", "11", "--json"))
-    assert again["loss"] == pytest.approx(loss, abs=1e-6)
-
-
-def peak_bytes(*args):
-    """Largest memory that the program held."""
-    process = subprocess.Popen([str(BINARY), *map(str, args)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    return os.wait4(process.pid, 0)[2].ru_maxrss * 1024
-
-
-def check_file(root, entry):
-    result = lamina("inspect", "checkpoint", root / entry["path"], "--json")
+        assert "warning: " in said, (name, said)
     if entry["expect"] == "error":
-        named(error_of(result), entry["names"])
-        return
-    assert result.returncode == 0, result.stderr.decode()
-    tensors = json.loads(result.stdout)["tensors"]
-    assert tensors == [{"name": "probe.weight", "shape": [2], "dtype": "F32", "bytes": 8}]
+        assert not run.exists(), name
 
 
-# Each input once, by the name of its case: C3, C4, …, M15.
-@pytest.mark.parametrize("case", IDS)
-def test_each_input_of_a_case(cases, tmp_path, case):
-    entries = [entry for entry in cases.entries if entry["case"] == case]
+@pytest.mark.tiny
+@pytest.mark.parametrize("case", CASES)
+def test_case(case, cases, manifest, tmp_path):
+    (cases / "text.txt").write_text(TEXT)
+    entries = [entry for entry in manifest if entry["case"] == case]
     assert entries
     for number, entry in enumerate(entries):
-        if (cases.root / entry["path"]).is_dir():
-            check_model(cases.root, entry, tmp_path / str(number))
+        check(entry, cases, tmp_path / str(number))
+
+
+def test_no_case_is_left_out(manifest):
+    assert {entry["case"] for entry in manifest} == set(CASES)
+
+
+def test_t10_every_form_gives_the_same_ids(cases, manifest):
+    (cases / "text.txt").write_text(TEXT)
+    sound = [entry for entry in manifest if entry["case"] == "T10" and entry["expect"] == "ok"]
+    assert len(sound) == 5
+    for entry in sound:
+        folder = (cases / entry["path"]).parent
+        assert ok_json("tokenize", "encode", "--tokenizer", folder, "--file", cases / "text.txt")["ids"] == IDS
+
+
+def test_what_loads_equals_tiny(cases, manifest):
+    data = ["--data", cases / "tiny" / "tokens_u16.bin", "--batch", "32"]
+    tiny, untied = (ok_json("eval", cases / name, *data)["loss"] for name in ("tiny", "tiny_untied"))
+    assert tiny != untied
+    folders = [entry["path"] for entry in manifest
+               if entry["expect"] != "error" and entry["case"][0] in "CM" and (cases / entry["path"]).is_dir()]
+    assert len(folders) > 15
+    for path in folders:
+        loss = ok_json("eval", cases / path, *data)["loss"]
+        if path == "M8/untied_with_head":
+            assert loss == untied
+        elif path == "M14/one_tensor_in_f16":
+            assert loss == pytest.approx(tiny, rel=1e-3)
         else:
-            check_file(cases.root, entry)
+            assert (loss == tiny) == (path not in OTHER_LOGITS), path
 
 
-def test_c4_a_bad_header_costs_no_memory(cases):
-    sound = peak_bytes("inspect", "checkpoint", cases.root / "tiny" / "model.safetensors")
-    for entry in cases.entries:
-        if entry["case"] == "C4":
-            assert peak_bytes("inspect", "checkpoint", cases.root / entry["path"]) < sound + LARGEST_GROWTH, entry
-
-
-def test_c1_a_tied_model_is_loaded_trained_and_saved(cases, tmp_path):
-    from safetensors.numpy import load_file
-
-    tiny = cases.root / "tiny"
-    ok("train", "--model", tiny, "--data", cases.root / "prompt.bin", "--seq", "11", "--batch", "1", "--steps", "1", "--lr", "1e-3",
-       "--out", tmp_path / "run")
-    before, after = (load_file(side / "model.safetensors") for side in (tiny, tmp_path / "run"))
-    assert len(after) == 28 and after.keys() == before.keys()
-    assert "transformer.wte.weight" in after and "lm_head.weight" not in after
-    assert all((after[name] != before[name]).any() for name in after)
-    transformers = pytest.importorskip("transformers")
-    model = transformers.GPT2LMHeadModel.from_pretrained(tmp_path / "run")
-    assert (model.lm_head.weight.detach().numpy() == after["transformer.wte.weight"]).all()
-
-
-def test_the_makers_cover_the_cases():
-    assert set(IDS) <= set(make_cases.CASES)
+def test_c4_a_header_that_claims_much_takes_no_memory(cases):
+    """The peak of the whole process, which starts at a few megabytes."""
+    script = ("import os, resource, subprocess, sys; subprocess.run(sys.argv[1:], capture_output=True);"
+              "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)")
+    peaks = {}
+    for name in ("7_bytes", "length_101_mib", "length_2_63", "length_2_64_minus_1"):
+        command = [sys.executable, "-c", script, str(BINARY), "inspect", "checkpoint", str(cases / "C4" / f"{name}.safetensors")]
+        peaks[name] = int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    assert max(peaks.values()) - peaks["7_bytes"] < 16 * 1024, peaks

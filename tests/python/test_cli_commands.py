@@ -2,13 +2,14 @@
 import json
 import re
 import subprocess
+import sys
 
 import pytest
 
 from cli_support import BINARY, ROOT, lamina, ok, ok_json, write_config, write_text, write_tiny
 
 COMMANDS = ["train", "generate", "eval", "inspect", "plan", "doctor", "bench", "tokenize", "inspect graph", "inspect plan",
-            "inspect config", "inspect checkpoint", "bench kernels", "bench step", "tokenize train", "tokenize encode",
+            "inspect config", "inspect checkpoint", "bench kernels", "bench step", "bench peers", "tokenize train", "tokenize encode",
             "tokenize decode", "tokenize info"]
 
 
@@ -118,6 +119,23 @@ def test_bench_step(tmp_path):
             "peak_fraction", "process_peak_bytes", "compile_ms"} <= set(run)
     assert 0 < run["step_ms_min"] <= run["step_ms_median"] and 0 < run["peak_fraction"] < 1
     assert run["process_peak_bytes"] > 1e6 and len(result["peaks"]["fp32_gflops_windows"]) == 3
+
+
+def test_bench_peers(tmp_path):
+    config = write_config(tmp_path / "config.json")
+    args = ["bench", "peers", "--model", config, "--batch", "2", "--seq", "16", "--threads", "1"]
+    result = ok_json(*args, "--steps", "2", "--warmup", "1", env={"LAMINA_TORCH_PYTHON": sys.executable})
+    assert [run["engine"] for run in result["runs"]] == ["lamina", "torch"]
+    for run in result["runs"]:
+        assert run["engine_version"] and run["steps"] == 2 and run["process_peak_bytes"] > 1e6
+        assert 0 < run["step_ms_min"] <= run["step_ms_median"]
+    ours, theirs = (run["step_ms_min"] for run in result["runs"])
+    versus = {"versus": "torch", "batch": 2, "seq": 16}
+    assert result["ratios"] == [dict(versus, ratio=pytest.approx(theirs / ours))]
+    gone = lamina(*args, env={"LAMINA_TORCH_PYTHON": str(tmp_path / "none")})
+    assert gone.returncode == 1 and gone.stderr.splitlines()[-1].startswith(b"lamina: error: cannot start torch: ")
+    died = lamina(*args, env={"LAMINA_TORCH_PYTHON": "/bin/false"})
+    assert died.returncode == 1 and died.stderr.splitlines()[-1].endswith(b"got exit 1")
 
 
 def test_signature_is_the_same_for_any_isa_and_threads():

@@ -25,15 +25,29 @@ double eval_loss(std::vector<std::vector<int32_t>> ids, int64_t batch, int64_t s
   return total.mean();
 }
 
-TEST(EvalStep, TinyPrompt) {
+TEST(EvalStep, N10_TinyPrompt) {
   const std::vector<int32_t>& prompt = test::tiny_prompt();
   EXPECT_NEAR(eval_loss({prompt}, 1, 16), 4.388856175, 2e-6);
   EXPECT_NEAR(eval_loss({prompt}, 4, 11), 4.388856175, 2e-6);
 }
 
 // Padding id = end id: what is ignored is known by place, never by the id. 6 targets, both true ends among them.
-TEST(EvalStep, EndsCountAndPaddingDoesNot) {
+TEST(EvalStep, N7_EndsCountAndPaddingDoesNot) {
   EXPECT_NEAR(eval_loss({{5, 17, 96}, {47, 30, 79, 88, 96}}, 2, 5), 5.097026, 2e-6);
+}
+
+// N25: the places that pad a panel of the vocabulary are no ids: with equal logits the loss is ln V.
+TEST(EvalStep, PaddedVocabularyCountsForNothing) {
+  for (const auto& [vocab, loss] : {std::pair<int64_t, double>{97, 4.574711}, {50257, 10.824905}}) {
+    ModelConfig config = tiny_config();
+    config.vocab_size = vocab;
+    TinyRun run({.batch = 2, .seq = 8, .train = false, .eval = true}, config);
+    for (const ParameterSpec& spec : run.specs()) run.session().fill(spec.name, 0.0f);
+    Rows rows(tiny_rows(2));
+    EvalResult total;
+    EvalStep(run.session()).add(rows.rows(), total);
+    EXPECT_NEAR(total.mean(), loss, 2e-6);
+  }
 }
 
 TEST(EvalStep, SumsOverManyRows) {
@@ -49,7 +63,7 @@ TEST(EvalStep, SumsOverManyRows) {
   EXPECT_NEAR(together.mean(), 5.194963, 2e-6);
 }
 
-TEST(TrainStep, UnequalMicroBatchesAreWeightedByTargets) {
+TEST(TrainStep, N11_UnequalMicroBatchesAreWeightedByTargets) {
   for (int64_t accumulate : {1, 2}) {
     TinyRun run({.batch = 2 / accumulate, .seq = 16, .accumulate = accumulate});
     TrainStep step(run.session(), {.accumulate = accumulate});
@@ -62,7 +76,7 @@ TEST(TrainStep, UnequalMicroBatchesAreWeightedByTargets) {
 }
 
 // Rows of one step in 1, 2, 4 and 8 micro-batches: the same losses, norms and weights.
-TEST(TrainStep, AccumulationChangesNothing) {
+TEST(TrainStep, N13_AccumulationChangesNothing) {
   std::vector<StepResult> expected;
   std::vector<std::vector<float>> weights;
   for (int64_t accumulate : {1, 2, 4, 8}) {
@@ -96,7 +110,7 @@ TEST(TrainStep, AccumulationChangesNothing) {
   }
 }
 
-TEST(TrainStep, LeftPaddingChangesNothing) {
+TEST(TrainStep, N8_LeftPaddingChangesNothing) {
   const auto loss_and_norm = [](int64_t start) {
     TinyRun run({.batch = 3, .seq = 16});
     TrainStep step(run.session(), {});
@@ -113,7 +127,7 @@ TEST(TrainStep, LeftPaddingChangesNothing) {
 }
 
 // All gradients 0, one update with rate and decay 0.1: matrices shrink by 0.99, vectors stay as they are.
-TEST(TrainStep, WhatDecays) {
+TEST(TrainStep, N22_WhatDecays) {
   TinyRun run({.batch = 1, .seq = 8, .keep_gradients = true, .update = {.weight_decay = 0.1}});
   TrainStep step(run.session(), {});
   std::vector<std::vector<float>> before;
@@ -252,7 +266,7 @@ TEST(TrainStep, DropoutIsKeyed) {
   EXPECT_GT(std::abs(loss(1, 1, 2) - first), 1e-3);
 }
 
-TEST(TrainStep, EqualBitsForAnyNumberOfThreads) {
+TEST(TrainStep, N24_EqualBitsForAnyNumberOfThreads) {
   std::vector<float> expected;
   for (int threads : {1, 2, 3, 4}) {
     TinyRun run({.batch = 2, .seq = 8, .accumulate = 2, .update = {.clip = 1.0}}, tiny_config(), threads);

@@ -5,9 +5,10 @@
 //        n ->                   m ->                      m ->
 //   k  | w w w w |    x    n  | dy dy dy … |    =    k  | dxᵀ … |
 //
-// For each chunk of N: pack dy; for each sliver of kTileRows rows k: for each vector panel of m: one register tile. The
-// packed chunk stays in the second-level cache, the sliver of W in the first. dxᵀ is summed up in scratch. A task is a
-// block of m by a block of k.
+// For each chunk of N: pack dy; for each sliver of kTileRows rows k: copy it; for each vector panel of m: one register
+// tile. The packed chunk stays in the second-level cache. The sliver stays in the first, which is why it is copied:
+// where it lies, its parts are K panel rows apart, and with K a multiple of 64 they all want the same sets of a cache.
+// dxᵀ is summed up in scratch. A task is a block of m by a block of k.
 #include "kernels/cpu/gemm.h"
 
 namespace lamina::LAMINA_ISA_NAMESPACE {
@@ -24,8 +25,8 @@ static_assert(kChunk % kPanel == 0);
 constexpr int64_t kMostK = 768;  // of a task: what the packing of dy is spread over
 constexpr int64_t kLeastK = 192;
 constexpr int64_t kEnoughTasks = 8;
-constexpr int64_t kSliverLines = kTileRows * kPanel / kLine;                       // of one panel of W
-constexpr int64_t kLinesAhead = (kSliverLines + kBlockPanels - 1) / kBlockPanels;  // fetched per panel of m
+constexpr int64_t kSliverPart = kTileRows * kPanel;  // of one panel of W: contiguous there
+constexpr int64_t kLinesAhead = (kSliverPart / kLine + kBlockPanels - 1) / kBlockPanels;  // fetched per panel of m
 
 struct Problem {
   const float* dy;      // (M, N)
@@ -63,11 +64,21 @@ void pack(const float* dy, int64_t ld, int64_t rows, int64_t n, float* packed) {
 }
 
 struct Sliver {
-  const float* weight;  // element (first k, first n of the chunk) of its panel
-  int64_t next;         // distance of the sliver after this one, which is fetched meanwhile
+  const float* weight;  // copied: for each panel of the chunk `rows` rows of kPanel
+  const float* next;    // the sliver after this one where it lies, fetched meanwhile
   int64_t n;            // columns of the chunk
   bool first;           // the chunk
 };
+
+// The part of each panel of W from row k on  ->  one after the other.
+template <int rows>
+LAMINA_NOINLINE void copy_sliver(const Problem& p, const float* weight, int64_t n, float* to) {
+  for (int64_t done = 0; done < n; done += kPanel) {
+    LAMINA_UNROLL for (int i = 0; i < rows * kPanel; i += kLanes) store(to + i, load(weight + i));
+    weight += p.K * kPanel;
+    to += rows * kPanel;
+  }
+}
 
 // One register tile: `rows` rows k by one panel of m.
 template <int rows, int vecs>
@@ -81,13 +92,15 @@ LAMINA_NOINLINE void tile(const Problem& p, const Sliver& s, const float* packed
     }
   }
   const float* w = s.weight;
+  const float* next = s.next;
   int64_t n = 0;
   for (; n + kPanel <= s.n; n += kPanel) {
     LAMINA_UNROLL for (int64_t i = 0; i < kLinesAhead; ++i) {
-      __builtin_prefetch(w + s.next + (panel * kLinesAhead + i) % kSliverLines * kLine, 0, 2);
+      __builtin_prefetch(next + (panel * kLinesAhead + i) * kLine % kSliverPart, 0, 2);
     }
     multiply_add(sum, w, kPanel, 1, packed + n * width, width, kPanel);
-    w += p.K * kPanel;
+    w += rows * kPanel;
+    next += p.K * kPanel;
   }
   multiply_add(sum, w, kPanel, 1, packed + n * width, width, s.n - n);
   LAMINA_UNROLL for (int i = 0; i < rows; ++i) {
@@ -99,15 +112,21 @@ LAMINA_NOINLINE void tile(const Problem& p, const Sliver& s, const float* packed
 }
 
 // All tiles of one chunk.
-void multiply(const Problem& p, int64_t n0, int64_t k0, int64_t k_end, int64_t rows, const float* packed, float* sums) {
+void multiply(const Problem& p, int64_t n0, int64_t k0, int64_t k_end, int64_t rows, const float* packed, float* sliver,
+              float* sums) {
   Sliver s{};
+  s.weight = sliver;
   s.n = smaller(kChunk, p.N - n0);
   s.first = n0 == 0;
   int64_t step = kTileRows;
   for (int64_t k = k0; k < k_end; k += step) {
     if (k + kTileRows > k_end) step = 1;  // the last rows, where K is no multiple, one by one
-    s.weight = p.weight + n0 * p.K + k * kPanel;
-    s.next = k + 2 * kTileRows <= k_end ? kTileRows * kPanel : 0;
+    const float* weight = p.weight + n0 * p.K + k * kPanel;
+    if (step == kTileRows)
+      copy_sliver<kTileRows>(p, weight, s.n, sliver);
+    else
+      copy_sliver<1>(p, weight, s.n, sliver);
+    s.next = k + 2 * kTileRows <= k_end ? weight + kSliverPart : weight;
     for (int64_t m = 0; m < rows; m += kPanel) {
       float* to = sums + (k - k0) * kBlockM + m;
       with_vecs<kTileVecs>(rows - m, [&]<int vecs>() {
@@ -145,14 +164,15 @@ LAMINA_NOINLINE void write(const Problem& p, int64_t m0, int64_t rows, int64_t k
 
 void run_task(const Problem& p, int64_t task, float* scratch) {
   float* packed = scratch;
-  float* sums = scratch + kBlockM * kChunk;
+  float* sliver = packed + kBlockM * kChunk;
+  float* sums = sliver + kTileRows * kChunk;
   const int64_t m0 = task / p.k_blocks * kBlockM;
   const int64_t rows = smaller(kBlockM, p.M - m0);
   const int64_t k0 = task % p.k_blocks * p.k_per_block;
   const int64_t k_end = smaller(p.K, k0 + p.k_per_block);
   for (int64_t n = 0; n == 0 || n < p.N; n += kChunk) {
     pack(p.dy + m0 * p.N + n, p.N, rows, smaller(kChunk, p.N - n), packed);
-    multiply(p, n, k0, k_end, rows, packed, sums);
+    multiply(p, n, k0, k_end, rows, packed, sliver, sums);
   }
   write(p, m0, rows, k0, k_end, sums);
 }
@@ -169,7 +189,7 @@ int64_t tasks(const Args& args) noexcept {
 
 int64_t scratch_bytes(const Args& args) noexcept {
   const Problem p = problem_of(args);
-  return kBlockM * (kChunk + p.k_per_block) * static_cast<int64_t>(sizeof(float));
+  return (kBlockM * (kChunk + p.k_per_block) + kTileRows * kChunk) * static_cast<int64_t>(sizeof(float));
 }
 
 }  // namespace

@@ -1,0 +1,242 @@
+// lamina bench peers: whole steps of training beside other engines. Each engine is a process of its own; for each peer
+// the steps of it and of Lamina alternate, so that the neighbours on a shared machine hit both alike.
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "base/cpu.h"
+#include "bench.h"
+#include "embedded/kLlmcPeer.h"
+#include "embedded/kTorchPeer.h"
+#include "io/hf_config.h"
+#include "train/flops.h"
+#include "train/options.h"
+#include "train/version.h"
+#include "train/weights.h"
+#include "worker.h"
+
+namespace lamina::cli {
+namespace {
+
+struct Options : ShapeOptions {
+  std::vector<std::string> versus;
+  std::string llmc;
+  int64_t steps = 10;
+  int64_t warmup = 2;
+  bool json = false;
+  Options() {
+    dropout = 0.0;
+    clip = 1.0;
+  }
+};
+
+template <OptionsOf<Options> O, typename F>
+void for_each_option(O& o, F&& f) {
+  f(OptionRow{"versus", "ENGINE",
+              "torch, torch-compile or llm.c (default: torch); may be repeated. PyTorch is that of the Python "
+              "that LAMINA_TORCH_PYTHON names, else of .venv/torch, else of python3"},
+    o.versus);
+  f(OptionRow{"llmc", "DIR", "where llm.c's train_gpt2.c is; it is compiled with cc for this machine"}, o.llmc);
+  f(OptionRow{"steps", "N", "steps of each engine that are timed", kFromOne}, o.steps);
+  f(OptionRow{"warmup", "N", "steps of each before them", kFromOne}, o.warmup);
+  for_each_shape_option(o, f);
+}
+
+// One engine's side of a comparison.
+struct Timed {
+  std::vector<double> step_ms;
+  Json last;  // what it said at the end
+
+  double least() const { return *std::min_element(step_ms.begin(), step_ms.end()); }
+  double median() const {
+    std::vector<double> sorted = step_ms;
+    std::sort(sorted.begin(), sorted.end());
+    return 0.5 * (sorted[(sorted.size() - 1) / 2] + sorted[sorted.size() / 2]);
+  }
+};
+
+// A folder that goes when this does.
+struct TemporaryFolder {
+  std::string path;
+  TemporaryFolder() : path((std::filesystem::temp_directory_path() / "lamina-peers-XXXXXX").string()) {
+    if (mkdtemp(path.data()) == nullptr) throw_error(ErrorCode::io, "cannot make a folder: {}", path);
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path, ignored);
+  }
+};
+
+class Peers {
+ public:
+  explicit Peers(const Options& options)
+      : options_(options), model_(open_model(options.model)), threads_(options.thread_count()) {
+    model_.config = with_dropout(model_.config, options.dropout);
+    seq_ = resolve_seq(options, model_.config);
+    std::ofstream(config_path()) << hf_config_text(model_.config);
+  }
+
+  // Lamina's steps and the peer's in turn.
+  std::pair<Timed, Timed> compare(const std::string& peer) {
+    Worker ours("lamina", own_command(), {});
+    ours.read();  // ready: only one engine warms up at a time
+    Worker theirs(peer, peer_command(peer), {fmt::format("OMP_NUM_THREADS={}", threads_)});
+    theirs.read();
+    std::pair<Timed, Timed> out;
+    for (int64_t i = 0; i < options_.steps; ++i) {
+      out.first.step_ms.push_back(ours.ask().at("step_ms"));
+      out.second.step_ms.push_back(theirs.ask().at("step_ms"));
+    }
+    out.second.last = theirs.finish();
+    out.first.last = ours.finish();
+    return out;
+  }
+
+  Json run_json(const std::string& engine, const std::string& version, const Timed& timed, double peak) const {
+    const double tokens = static_cast<double>(options_.batch * options_.accumulate * seq_);
+    const double flops = model_flops_per_token(model_.config, seq_) * tokens;
+    const Json& said = timed.last.contains("runs") ? timed.last["runs"][0] : timed.last;
+    return {{"engine", engine},
+            {"engine_version", version},
+            {"model", model_.name},
+            {"batch", options_.batch},
+            {"seq", seq_},
+            {"accumulate", options_.accumulate},
+            {"precision", "fp32"},
+            {"threads", threads_},
+            {"steps", timed.step_ms.size()},
+            {"step_ms_min", timed.least()},
+            {"step_ms_median", timed.median()},
+            {"tokens_per_s", tokens / timed.least() * 1e3},
+            {"peak_fraction", peak_fraction(flops, timed.least() * 1e-3, peak)},
+            {"process_peak_bytes", said.at("process_peak_bytes")},
+            {"compile_ms", said.at("compile_ms")}};
+  }
+
+  int64_t seq() const { return seq_; }
+
+ private:
+  std::string config_path() const { return folder_.path + "/config.json"; }
+
+  std::vector<std::string> own_command() const {
+    std::vector<std::string> out{"/proc/self/exe", "bench", "step", "--turns", "--json"};
+    const auto add = [&](const char* name, const std::string& value) { out.insert(out.end(), {name, value}); };
+    add("--model", config_path());
+    add("--batch", fmt::format("{}", options_.batch));
+    add("--seq", fmt::format("{}", seq_));
+    add("--accumulate", fmt::format("{}", options_.accumulate));
+    add("--threads", fmt::format("{}", threads_));
+    add("--warmup", fmt::format("{}", options_.warmup));
+    add("--clip", fmt::format("{}", options_.clip));
+    add("--clip-layer", fmt::format("{}", options_.clip_layer));
+    add("--betas", fmt::format("{},{}", options_.betas[0], options_.betas[1]));
+    add("--eps", fmt::format("{}", options_.eps));
+    add("--weight-decay", fmt::format("{}", options_.weight_decay));
+    add("--dropout", fmt::format("{}", *options_.dropout));
+    for (const std::string& pass : options_.passes) add("--passes", pass);
+    return out;
+  }
+
+  std::vector<std::string> peer_command(const std::string& peer) const {
+    return peer == "llm.c" ? llmc_command() : torch_command(peer == "torch-compile");
+  }
+
+  std::vector<std::string> torch_command(bool compile) const {
+    const char* python = std::getenv("LAMINA_TORCH_PYTHON");
+    const char* local = ".venv/torch/bin/python";
+    const std::string found = python != nullptr ? python : std::filesystem::exists(local) ? local : "python3";
+    const Json options{{"config", Json::parse(hf_config_text(model_.config))},
+                       {"batch", options_.batch},
+                       {"seq", seq_},
+                       {"accumulate", options_.accumulate},
+                       {"threads", threads_},
+                       {"warmup", options_.warmup},
+                       {"clip", options_.clip},
+                       {"betas", options_.betas},
+                       {"eps", options_.eps},
+                       {"weight_decay", options_.weight_decay},
+                       {"compile", compile}};
+    return {found, "-c", kTorchPeer, options.dump()};
+  }
+
+  std::vector<std::string> llmc_command() const {
+    const std::string source = folder_.path + "/llmc.c", program = folder_.path + "/llmc";
+    std::ofstream(source) << kLlmcPeer;
+    run_command("compiling llm.c", {"cc", "-Ofast", "-march=native", "-fopenmp", "-DOMP", "-w", "-I", options_.llmc,
+                                    source, "-o", program, "-lm"});
+    std::vector<std::string> out{program, folder_.path + "/weights.bin"};
+    for (int64_t number : {options_.batch, seq_, options_.warmup, model_.config.vocab_size, model_.config.n_positions,
+                           model_.config.n_layer, model_.config.n_head, model_.config.n_embd})
+      out.push_back(fmt::format("{}", number));
+    return out;
+  }
+
+  const Options& options_;
+  ModelSource model_;
+  int threads_;
+  int64_t seq_ = 0;
+  TemporaryFolder folder_;
+};
+
+void check(const Options& options) {
+  check_options(options);
+  validate(options);
+  for (const std::string& peer : options.versus)
+    if (peer != "torch" && peer != "torch-compile" && peer != "llm.c")
+      bad_value("versus", "torch, torch-compile or llm.c", peer);
+  const bool llmc = std::find(options.versus.begin(), options.versus.end(), "llm.c") != options.versus.end();
+  if (llmc && !std::filesystem::exists(options.llmc + "/train_gpt2.c"))
+    throw_error(ErrorCode::usage, "--llmc: expected the folder of llm.c's train_gpt2.c, got \"{}\"", options.llmc);
+  if (llmc && options.accumulate != 1)
+    throw_error(ErrorCode::usage, "--accumulate: llm.c's C trainer does not accumulate, expected 1, got {}",
+                options.accumulate);
+}
+
+void print_table(const Json& runs, const Json& ratios) {
+  print(fmt::format("{:<15} {:>12} {:>12} {:>10} {:>8} {:>10}\n", "engine", "least ms", "median ms", "tokens/s",
+                    "of peak", "peak GiB"));
+  for (const Json& run : runs)
+    print(fmt::format("{:<15} {:>12.1f} {:>12.1f} {:>10.0f} {:>8.3f} {:>10.2f}\n", run["engine"].get<std::string>(),
+                      run["step_ms_min"].get<double>(), run["step_ms_median"].get<double>(),
+                      run["tokens_per_s"].get<double>(), run["peak_fraction"].get<double>(),
+                      run["process_peak_bytes"].get<double>() / (1 << 30)));
+  for (const Json& ratio : ratios)
+    print(
+        fmt::format("{:.2f} times as fast as {}\n", ratio["ratio"].get<double>(), ratio["versus"].get<std::string>()));
+}
+
+int run(const Options& given) {
+  Options options = given;
+  if (options.versus.empty()) options.versus = {"torch"};
+  check(options);
+  Peers peers(options);
+  Json runs = Json::array(), ratios = Json::array(), peaks;
+  for (const std::string& peer : options.versus) {
+    say("lamina and {} in turn, {} steps each", peer, options.steps);
+    const auto [ours, theirs] = peers.compare(peer);
+    peaks = ours.last.at("peaks");
+    const double peak = peaks.at("fp32_gflops");
+    runs.push_back(peers.run_json("lamina", kVersion, ours, peak));
+    runs.push_back(peers.run_json(peer, theirs.last.at("engine_version"), theirs, peak));
+    ratios.push_back(
+        {{"versus", peer}, {"batch", options.batch}, {"seq", peers.seq()}, {"ratio", theirs.least() / ours.least()}});
+  }
+  if (options.json) {
+    print_json({{"cpu", cpu_name()}, {"peaks", peaks}, {"runs", runs}, {"ratios", ratios}});
+    return 0;
+  }
+  print_table(runs, ratios);
+  return 0;
+}
+
+}  // namespace
+
+void add_bench_peers(const Command& bench) {
+  const Command command = bench.add("peers", "whole steps of training beside other engines, in turn");
+  const auto options = std::make_shared<Options>();
+  command.options(*options);
+  command.run(options, &run);
+}
+
+}  // namespace lamina::cli

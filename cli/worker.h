@@ -1,0 +1,40 @@
+// A process that works in turns: it answers lines with lines of JSON, and ends when its input does.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "command.h"
+
+namespace lamina::cli {
+
+class Worker {
+ public:
+  // Starts `command` with `environment` ("NAME=VALUE") over this process's own; what it says on standard error is
+  // people's to read. Throws Error(io) that names the engine.
+  Worker(std::string engine, const std::vector<std::string>& command, const std::vector<std::string>& environment);
+  ~Worker();  // ends it
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  const std::string& engine() const { return engine_; }
+
+  Json read();    // its next line; throws Error(io) with how it ended where it gives none
+  Json ask();     // a turn
+  Json finish();  // no more turns: its last line
+
+ private:
+  void close_input();
+
+  std::string engine_;
+  pid_t pid_ = -1;
+  int input_ = -1;
+  std::FILE* output_ = nullptr;
+};
+
+// Runs a command to its end. Throws Error(io) that names `what` where it does not end with 0.
+void run_command(const std::string& what, const std::vector<std::string>& command);
+
+}  // namespace lamina::cli

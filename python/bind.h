@@ -1,0 +1,29 @@
+// What the files of the extension share: each binds one class of lamina._lamina (module.cc is the table of contents).
+// Conversions and the GIL only; what is computed is in host.h and in src/.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "host.h"
+#include "io/tokenizer.h"
+
+namespace lamina::python {
+
+void bind_model(nanobind::module_& m);
+void bind_trainer(nanobind::module_& m);
+void bind_tokenizer(nanobind::module_& m);
+
+// For loops that run without the GIL: takes it, and throws what a signal's handler raised (KeyboardInterrupt).
+void check_signals();
+
+// lamina.Model. `last` holds the rows of the last loss(), for gradients().
+struct Model {
+  std::shared_ptr<Host> host;
+  std::vector<std::pair<std::vector<int32_t>, std::vector<int32_t>>> last;
+};
+
+}  // namespace lamina::python
