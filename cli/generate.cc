@@ -53,7 +53,7 @@ void for_each_option(O& o, F&& f) {
   f(OptionRow{"top-p", "P", "draw from the best ids that together reach P; 1: from all"}, o.top_p);
   f(OptionRow{"seed", "N", "of the draws; the same seed gives the same text", kFromZero}, o.seed);
   f(OptionRow{"stop", "TEXT", "end where this text would come; may be repeated"}, o.stop);
-  f(OptionRow{"end-id", "ID", "end at this id; may be repeated (default: the model's eos_token_id)", kFromZero},
+  f(OptionRow{"end-id", "ID", "end at this id; may be repeated (default: the model's eos_token_id)", {0.0, INT32_MAX}},
     o.end_id);
   f(OptionRow{"log-probabilities", "", "with --json: of each new id"}, o.log_probabilities);
   f(OptionRow{"tokenizer", "DIR", "folder with a tokenizer.json (default: the model's)"}, o.tokenizer);
@@ -68,7 +68,7 @@ GenerateOptions generate_options(const Options& options) {
   out.max_tokens = options.max_tokens;
   out.sampling = {options.temperature, options.top_k, options.top_p};
   out.log_probabilities = options.log_probabilities;
-  for (int64_t id : options.end_id) out.end_ids.push_back(static_cast<int32_t>(std::min<int64_t>(id, INT32_MAX)));
+  for (int64_t id : options.end_id) out.end_ids.push_back(static_cast<int32_t>(id));
   return out;
 }
 
