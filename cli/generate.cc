@@ -42,10 +42,11 @@ void for_each_option(O& o, F&& f) {
   f(OptionRow{"prompt", "TEXT", "what comes before (default: nothing, the model starts from its bos_token_id)"},
     o.prompt);
   f(OptionRow{"prompt-ids", "IDS", "the same as decimal ids with spaces between them"}, o.prompt_ids);
-  f(OptionRow{"batch-file", "FILE",
-              "a prompt on each line (of ids where the model has no tokenizer); or FILE.jsonl, on each line an object "
-              "with prompt or prompt_ids, and seed where it is not --seed"},
-    o.batch_file);
+  f(
+      OptionRow{
+          "batch-file", "FILE",
+          "a prompt on each line (ids where there is no tokenizer); in FILE.jsonl an object with prompt or prompt_ids"},
+      o.batch_file);
   f(OptionRow{"echo", "", "print the prompt before the new text"}, o.echo);
   f(OptionRow{"max-tokens", "N", "new ids of a row (default: 128, or what the context leaves to it)"}, o.max_tokens);
   f(OptionRow{"temperature", "T", "divides the logits; 0: always the best id"}, o.temperature);
