@@ -68,7 +68,7 @@ def test_weighted_sources(tmp_path):
     a.write_bytes(np.full(321, 1, "<u2").tobytes())
     b.write_bytes(np.full(161, 2, "<u2").tobytes())
     base = ["train", "--model", tmp_path / "config.json", "--batch", "4", "--lr", "1e-2"]
-    result = ok_json(*base, "--data", f"{a}=1", "--data", f"{b}=3", "--out", tmp_path / "mix")
+    result = ok_json(*base, "--data", f"{a}=1", f"{b}=3", "--out", tmp_path / "mix")
     assert result["steps"] == 8  # 20 + 10 windows of 16, 4 a step
     assert all(line["tokens"] == 64 for line in metrics_of(tmp_path / "mix"))
     plain = ok_json(*base, "--data", a, "--data", b, "--out", tmp_path / "plain")
