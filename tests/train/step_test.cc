@@ -32,8 +32,30 @@ TEST(EvalStep, TinyPrompt) {
 }
 
 // Padding id = end id: what is ignored is known by place, never by the id. 6 targets, both true ends among them.
-TEST(EvalStep, EndsCountAndPaddingDoesNot) {
+TEST(EvalStep, N7EndsCountAndPaddingDoesNot) {
   EXPECT_NEAR(eval_loss({{5, 17, 96}, {47, 30, 79, 88, 96}}, 2, 5), 5.097026, 2e-6);
+}
+
+// A row's loss does not depend on what stands in the next one.
+TEST(EvalStep, N10RowsDoNotSeeOneAnother) {
+  TinyRun run({.batch = 2, .seq = 16, .train = false, .eval = true});
+  EvalStep step(run.session());
+  const std::vector<int32_t>& prompt = test::tiny_prompt();
+  const std::vector<int32_t> ignored(prompt.size() - 1, kIgnored);
+  std::vector<double> losses;
+  for (const int32_t first : {5, 6, 96}) {
+    std::vector<int32_t> other = prompt;
+    other[0] = first;
+    const Row rows[] = {{.tokens = std::span(prompt).first(11), .targets = std::span(prompt).subspan(1)},
+                        {.tokens = std::span(other).first(11), .targets = ignored}};
+    EvalResult total;
+    step.add(rows, total);
+    EXPECT_EQ(total.tokens, 11);
+    losses.push_back(total.loss_sum);
+  }
+  EXPECT_NEAR(losses[0] / 11.0, 4.388856175, 2e-6);
+  EXPECT_EQ(losses[0], losses[1]);
+  EXPECT_EQ(losses[0], losses[2]);
 }
 
 TEST(EvalStep, SumsOverManyRows) {
@@ -49,7 +71,7 @@ TEST(EvalStep, SumsOverManyRows) {
   EXPECT_NEAR(together.mean(), 5.194963, 2e-6);
 }
 
-TEST(TrainStep, UnequalMicroBatchesAreWeightedByTargets) {
+TEST(TrainStep, N11UnequalMicroBatchesAreWeightedByTargets) {
   for (int64_t accumulate : {1, 2}) {
     TinyRun run({.batch = 2 / accumulate, .seq = 16, .accumulate = accumulate});
     TrainStep step(run.session(), {.accumulate = accumulate});
@@ -62,7 +84,7 @@ TEST(TrainStep, UnequalMicroBatchesAreWeightedByTargets) {
 }
 
 // Rows of one step in 1, 2, 4 and 8 micro-batches: the same losses, norms and weights.
-TEST(TrainStep, AccumulationChangesNothing) {
+TEST(TrainStep, N13AccumulationChangesNothing) {
   std::vector<StepResult> expected;
   std::vector<std::vector<float>> weights;
   for (int64_t accumulate : {1, 2, 4, 8}) {
@@ -113,7 +135,7 @@ TEST(TrainStep, LeftPaddingChangesNothing) {
 }
 
 // All gradients 0, one update with rate and decay 0.1: matrices shrink by 0.99, vectors stay as they are.
-TEST(TrainStep, WhatDecays) {
+TEST(TrainStep, N22WhatDecays) {
   TinyRun run({.batch = 1, .seq = 8, .keep_gradients = true, .update = {.weight_decay = 0.1}});
   TrainStep step(run.session(), {});
   std::vector<std::vector<float>> before;
