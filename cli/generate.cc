@@ -42,10 +42,11 @@ void for_each_option(O& o, F&& f) {
   f(OptionRow{"prompt", "TEXT", "what comes before (default: nothing, the model starts from its bos_token_id)"},
     o.prompt);
   f(OptionRow{"prompt-ids", "IDS", "the same as decimal ids with spaces between them"}, o.prompt_ids);
-  f(OptionRow{"batch-file", "FILE",
-              "a prompt on each line (of ids where the model has no tokenizer); or FILE.jsonl, on each line an object "
-              "with prompt or prompt_ids, and seed where it is not --seed"},
-    o.batch_file);
+  f(
+      OptionRow{
+          "batch-file", "FILE",
+          "a prompt on each line (ids where there is no tokenizer); in FILE.jsonl an object with prompt or prompt_ids"},
+      o.batch_file);
   f(OptionRow{"echo", "", "print the prompt before the new text"}, o.echo);
   f(OptionRow{"max-tokens", "N", "new ids of a row (default: 128, or what the context leaves to it)"}, o.max_tokens);
   f(OptionRow{"temperature", "T", "divides the logits; 0: always the best id"}, o.temperature);
@@ -53,7 +54,7 @@ void for_each_option(O& o, F&& f) {
   f(OptionRow{"top-p", "P", "draw from the best ids that together reach P; 1: from all"}, o.top_p);
   f(OptionRow{"seed", "N", "of the draws; the same seed gives the same text", kFromZero}, o.seed);
   f(OptionRow{"stop", "TEXT", "end where this text would come; may be repeated"}, o.stop);
-  f(OptionRow{"end-id", "ID", "end at this id; may be repeated (default: the model's eos_token_id)", kFromZero},
+  f(OptionRow{"end-id", "ID", "end at this id; may be repeated (default: the model's eos_token_id)", {0.0, INT32_MAX}},
     o.end_id);
   f(OptionRow{"log-probabilities", "", "with --json: of each new id"}, o.log_probabilities);
   f(OptionRow{"tokenizer", "DIR", "folder with a tokenizer.json (default: the model's)"}, o.tokenizer);
@@ -68,7 +69,7 @@ GenerateOptions generate_options(const Options& options) {
   out.max_tokens = options.max_tokens;
   out.sampling = {options.temperature, options.top_k, options.top_p};
   out.log_probabilities = options.log_probabilities;
-  for (int64_t id : options.end_id) out.end_ids.push_back(static_cast<int32_t>(std::min<int64_t>(id, INT32_MAX)));
+  for (int64_t id : options.end_id) out.end_ids.push_back(static_cast<int32_t>(id));
   return out;
 }
 

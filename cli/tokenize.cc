@@ -1,7 +1,10 @@
 // lamina tokenize: train a tokenizer; text to ids and back; what a tokenizer holds.
+#include "base/cpu.h"
+#include "base/thread_team.h"
 #include "command.h"
 #include "io/bpe_train.h"
 #include "io/documents.h"
+#include "io/encode_documents.h"
 #include "io/quote.h"
 #include "io/token_file.h"
 #include "io/tokenizer_files.h"
@@ -39,20 +42,29 @@ void for_each_option(O& o, F&& f) {
 
 struct Encode {
   std::string tokenizer;
-  std::string file = "-";
+  std::string file;
+  std::vector<std::string> data;
+  std::string text_field = "text";
   std::string special = "text";
   std::string invalid_utf8 = "error";
   std::string out;
+  std::optional<int64_t> threads;
   bool json = false;
 };
 
 template <OptionsOf<Encode> O, typename F>
 void for_each_option(O& o, F&& f) {
   f(OptionRow{"tokenizer", "DIR", "folder with a tokenizer.json", kAnyNumber, true}, o.tokenizer);
-  f(OptionRow{"file", "FILE", "text file; -: standard input"}, o.file);
+  f(OptionRow{"file", "FILE", "text file; -: standard input, as where neither this nor --data is given"}, o.file);
+  f(OptionRow{"data", "PATH",
+              "instead: text or .jsonl files, folders of them, or patterns; each document ends with <|endoftext|>"},
+    o.data);
+  f(OptionRow{"text-field", "NAME", "field of a .jsonl file's lines that holds the text"}, o.text_field);
   f(OptionRow{"special", "MODE", "text, allow or error: what <|endoftext|> in the text becomes"}, o.special);
   f(OptionRow{"invalid-utf8", "MODE", "error or replace: text that is not UTF-8"}, o.invalid_utf8);
   f(OptionRow{"out", "FILE", "write the ids as a .bin file instead of printing them"}, o.out);
+  f(OptionRow{"threads", "N", "threads for --data (default: the processors that this process may use)", {1.0, 1024.0}},
+    o.threads);
 }
 
 struct Decode {
@@ -118,14 +130,53 @@ int run(const TrainTokenizer& options) {
   return 0;
 }
 
+void tell(const EncodeCounts& counts) {
+  if (counts.special > 0) say("{} special-token text{}", counts.special, counts.special == 1 ? "" : "s");
+  if (counts.replaced > 0) say("{} ill-formed parts replaced by U+FFFD", counts.replaced);
+}
+
+// A corpus to a token file, some megabytes at a time.
+int encode_corpus(const Encode& options) {
+  if (options.out.empty()) throw_error(ErrorCode::usage, "missing option: --out, since --data is given");
+  if (!options.file.empty())
+    throw_error(ErrorCode::usage, "contradiction: --data and --file {}, expected one of them", options.file);
+  const EncodeOptions how{.special = special_mode(options.special)};
+  const DocumentOptions documents{invalid_mode(options.invalid_utf8), options.text_field};
+  const Tokenizer tokenizer = open_tokenizer(options.tokenizer);
+  DocumentReader reader(expand_data_paths(options.data, {".txt", ".jsonl"}), documents, say_line);
+  ThreadTeam team(options.threads ? static_cast<int>(*options.threads) : cpu_count());
+  TokenFileWriter writer(options.out);
+  const std::optional<int32_t> end = tokenizer.end_of_text();
+  EncodeCounts counts;
+  int64_t written = 0;
+  for (auto some = reader.next(); !some.empty(); some = reader.next())
+    for (std::vector<int32_t>& ids : encode_documents(tokenizer, some, team, how, counts)) {
+      if (ids.empty()) continue;
+      if (end) ids.push_back(*end);
+      writer.add(ids);
+      ++written;
+    }
+  writer.commit();
+  say("{}: {} ids of {} documents", options.out, writer.size(), written);
+  tell(counts);
+  if (options.json)
+    print_json({{"out", options.out},
+                {"id_count", writer.size()},
+                {"document_count", written},
+                {"special_count", counts.special}});
+  return 0;
+}
+
 int run(const Encode& options) {
+  check_options(options);
+  if (!options.data.empty()) return encode_corpus(options);
   const SpecialMode special = special_mode(options.special);
   const InvalidUtf8 invalid = invalid_mode(options.invalid_utf8);
   const Tokenizer tokenizer = open_tokenizer(options.tokenizer);
-  const std::string content = read_input(options.file);
+  const std::string path = options.file.empty() ? "-" : options.file;
+  const std::string content = read_input(path);
   std::string_view text = content;
-  EncodeOptions how{
-      .special = special, .invalid = invalid, .where = options.file == "-" ? "standard input" : options.file};
+  EncodeOptions how{.special = special, .invalid = invalid, .where = path == "-" ? "standard input" : path};
   if (text.starts_with("\xEF\xBB\xBF")) {
     say("{}: byte-order mark dropped", how.where);
     text.remove_prefix(3);
@@ -141,8 +192,7 @@ int run(const Encode& options) {
     for (size_t i = 0; i < ids.size(); ++i) line += fmt::format("{}{}", i == 0 ? "" : " ", ids[i]);
     print(line + "\n");
   }
-  if (counts.special > 0) say("{} special-token text{}", counts.special, counts.special == 1 ? "" : "s");
-  if (counts.replaced > 0) say("{} ill-formed parts replaced by U+FFFD", counts.replaced);
+  tell(counts);
   return 0;
 }
 

@@ -49,7 +49,7 @@ class Model:
         """By HuggingFace's names. Copies."""
     def generate(
         self,
-        prompts: Union[str, Sequence[Union[str, Sequence[int]]]],
+        prompts: Union[str, Iterable[Any]],
         *,
         max_tokens: Optional[int] = None,
         temperature: float = 1.0,
@@ -64,7 +64,7 @@ class Model:
         on_id: Optional[Callable[[int, int], Optional[bool]]] = None,
         on_text: Optional[Callable[[int, str], object]] = None,
     ) -> list[Generated]:
-        """New ids after each prompt, as `lamina generate` makes them."""
+        """New ids after each prompt, as `lamina generate` makes them. A prompt is a text, or ids in a list or array."""
     def save_pretrained(self, folder: str, *, tokenizer: Optional[Tokenizer] = None) -> None:
         """A folder that HuggingFace loads."""
     @property

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
 #include <system_error>
 
 #include "base/error.h"
@@ -67,6 +68,18 @@ void AtomicFile::write(std::span<const std::byte> bytes) {
     if (done < 0 && errno == EINTR) continue;
     if (done <= 0) fail("write", done < 0 ? errno : ENOSPC);
     size_ += done;
+    bytes = bytes.subspan(static_cast<size_t>(done));
+  }
+}
+
+void AtomicFile::rewrite(int64_t offset, std::span<const std::byte> bytes) {
+  LAMINA_CHECK(fd_ >= 0 && offset >= 0 && std::ssize(bytes) <= size_ - offset, "bytes {}+{} of {}", offset,
+               bytes.size(), path_);
+  while (!bytes.empty()) {
+    const ssize_t done = ::pwrite(fd_, bytes.data(), bytes.size(), offset);
+    if (done < 0 && errno == EINTR) continue;
+    if (done <= 0) fail("write", done < 0 ? errno : ENOSPC);
+    offset += done;
     bytes = bytes.subspan(static_cast<size_t>(done));
   }
 }

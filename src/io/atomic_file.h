@@ -19,6 +19,7 @@ class AtomicFile {
 
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
+  void rewrite(int64_t offset, std::span<const std::byte> bytes);  // what has been written there before
   void commit();  // flush, rename, flush the folder; nothing may be written after it
 
   int64_t size() const { return size_; }

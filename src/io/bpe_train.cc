@@ -4,9 +4,10 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <functional>
+#include <bit>
 #include <queue>
 #include <unordered_set>
+#include <utility>
 
 #include "base/error.h"
 #include "io/byte_letters.h"
@@ -23,17 +24,62 @@ uint64_t key_of(Pair pair) {
   return static_cast<uint64_t>(static_cast<uint32_t>(pair.first)) << 32 | static_cast<uint32_t>(pair.second);
 }
 
-struct KeyHash {
-  size_t operator()(uint64_t key) const { return (key ^ key >> 32) * 0x9E3779B97F4A7C15ull; }
-};
-
 // What is known of one pair. Places may be stale (the symbols there have changed) and are checked when used.
 struct PairState {
+  uint64_t key = 0;
   int64_t count = 0;             // weighted occurrences
+  int64_t touched = -1;          // the merge that changed the count last
   std::vector<uint32_t> places;  // of the left symbol
 };
 
-// All distinct pieces one after the other, as symbols:
+// Pair -> place in a list of states. An open-addressed table, at most half full, from which nothing is taken out: most
+// of the time of training is spent here, waiting for memory.
+class PairIndex {
+ public:
+  static constexpr uint32_t kNone = UINT32_MAX;
+
+  PairIndex() { resize(1 << 12); }
+
+  uint32_t find(uint64_t key) const { return slots_[place(key)].index; }
+
+  // Its index, which is `fresh` where the key is new.
+  uint32_t find_or_add(uint64_t key, uint32_t fresh) {
+    Slot* slot = &slots_[place(key)];
+    if (slot->index != kNone) return slot->index;
+    if (size_ * 2 >= slots_.size()) {
+      resize(slots_.size() * 2);
+      slot = &slots_[place(key)];
+    }
+    *slot = {key, fresh};
+    ++size_;
+    return fresh;
+  }
+
+ private:
+  struct Slot {
+    uint64_t key = 0;
+    uint32_t index = kNone;
+  };
+
+  size_t place(uint64_t key) const {
+    size_t at = static_cast<size_t>((key ^ key >> 32) * 0x9E3779B97F4A7C15ull >> shift_);
+    while (slots_[at].index != kNone && slots_[at].key != key) at = (at + 1) & (slots_.size() - 1);
+    return at;
+  }
+
+  void resize(size_t size) {
+    const std::vector<Slot> old = std::exchange(slots_, std::vector<Slot>(size));
+    shift_ = 64 - std::countr_zero(size);
+    for (const Slot& slot : old)
+      if (slot.index != kNone) slots_[place(slot.key)] = slot;
+  }
+
+  std::vector<Slot> slots_;
+  int shift_ = 0;
+  size_t size_ = 0;
+};
+
+// All distinct pieces one after the other, a cell for each byte; a symbol is the cell of its first byte:
 //
 //   symbol   t  h  e | t  h  a  t |        after merging (t, h):   th  -  e | th  -  a  t |
 //   width    1  1  1   1  1  1  1                                   2  0  1   2  0  1  1
@@ -48,15 +94,13 @@ class Trainer {
       tokens_.push_back(std::string(1, static_cast<char>(bytes_in_letter_order()[i])));
     }
     for (const auto& [piece, count] : pieces) {
-      const size_t begin = symbols_.size();
-      for (const char byte : piece) symbols_.push_back(id_of[static_cast<unsigned char>(byte)]);
-      widths_.insert(widths_.end(), piece.size(), 1);
-      piece_of_.insert(piece_of_.end(), piece.size(), static_cast<uint32_t>(weights_.size()));
+      const size_t begin = cells_.size();
+      for (const char byte : piece)
+        cells_.push_back({id_of[static_cast<unsigned char>(byte)], 1, 1, static_cast<uint32_t>(weights_.size())});
       weights_.push_back(count);
-      for (size_t at = begin; at + 1 < symbols_.size(); ++at) change({symbols_[at], symbols_[at + 1]}, count, at);
+      for (size_t at = begin; at + 1 < cells_.size(); ++at) add({cells_[at].symbol, cells_[at + 1].symbol}, count, at);
     }
-    backs_ = widths_;
-    for (const auto& [key, state] : pairs_) queue_.push({state.count, key});
+    for (uint32_t i = 0; i < states_.size(); ++i) queue_.push({states_[i].count, states_[i].key, i});
   }
 
   // Merges the most frequent pair. False where none occurs often enough.
@@ -64,12 +108,12 @@ class Trainer {
     while (!queue_.empty()) {
       const Candidate top = queue_.top();
       queue_.pop();
-      const auto at = pairs_.find(top.key);
-      if (at == pairs_.end() || at->second.count != top.count) continue;  // a newer candidate is in the queue
+      PairState& state = states_[top.state];
+      if (state.count != top.count) continue;  // a newer candidate is in the queue
       if (top.count < std::max<int64_t>(min_count, 1)) return false;
-      std::vector<uint32_t> places = std::move(at->second.places);
-      pairs_.erase(at);
-      merge({static_cast<int32_t>(top.key >> 32), static_cast<int32_t>(top.key & UINT32_MAX)}, std::move(places));
+      state.count = 0;
+      merge({static_cast<int32_t>(top.key >> 32), static_cast<int32_t>(top.key & UINT32_MAX)},
+            std::exchange(state.places, {}));
       return true;
     }
     return false;
@@ -82,15 +126,27 @@ class Trainer {
   struct Candidate {
     int64_t count;
     uint64_t key;
+    uint32_t state;
     bool operator<(const Candidate& other) const {
       return count != other.count ? count < other.count : key > other.key;  // of equals the lower ids come first
     }
   };
 
-  void change(Pair pair, int64_t count, size_t place) {
-    PairState& state = pairs_[key_of(pair)];
-    state.count += count;
-    if (count > 0) state.places.push_back(static_cast<uint32_t>(place));
+  // 16 bytes, so that a symbol and its neighbours lie in one or two cache lines.
+  struct Cell {
+    int32_t symbol;
+    uint32_t width;  // in bytes; 0 where a symbol was swallowed
+    uint32_t back;   // at a symbol's last byte: its width
+    uint32_t piece;
+  };
+
+  PairState& add(Pair pair, int64_t count, size_t place) {
+    const uint64_t key = key_of(pair);
+    const uint32_t at = index_.find_or_add(key, static_cast<uint32_t>(states_.size()));
+    if (at == states_.size()) states_.push_back({.key = key, .places = {}});
+    states_[at].count += count;
+    states_[at].places.push_back(static_cast<uint32_t>(place));
+    return states_[at];
   }
 
   // The id of left + right: a new one, or that of an equal token made from other parts.
@@ -105,57 +161,63 @@ class Trainer {
     const int32_t result = result_of(pair);
     // A pair can come back when another merge makes one of its parts again; its rank stays the first one.
     if (known_.insert(key_of(pair)).second) merges_.push_back(pair);
+    merged_ = key_of(pair);
+    ++merge_;
     std::sort(places.begin(), places.end());
     touched_.clear();
     for (const uint32_t at : places) merge_at(pair, result, at);
-    std::sort(touched_.begin(), touched_.end());
-    touched_.erase(std::unique(touched_.begin(), touched_.end()), touched_.end());
-    for (const uint64_t key : touched_)
-      if (const auto found = pairs_.find(key); found != pairs_.end() && found->second.count > 0)
-        queue_.push({found->second.count, key});
+    for (const uint32_t at : touched_)
+      if (states_[at].count > 0) queue_.push({states_[at].count, states_[at].key, at});
   }
 
-  bool same_piece(size_t a, size_t b) const { return b < symbols_.size() && piece_of_[a] == piece_of_[b]; }
+  bool same_piece(size_t a, size_t b) const { return b < cells_.size() && cells_[a].piece == cells_[b].piece; }
 
   void merge_at(Pair pair, int32_t result, size_t at) {
-    const size_t right = at + widths_[at];
-    if (widths_[at] == 0 || symbols_[at] != pair.first) return;
-    if (!same_piece(at, right) || symbols_[right] != pair.second) return;
-    const int64_t weight = weights_[piece_of_[at]];
+    Cell& cell = cells_[at];
+    const size_t right = at + cell.width;
+    if (cell.width == 0 || cell.symbol != pair.first) return;
+    if (!same_piece(at, right) || cells_[right].symbol != pair.second) return;
+    const int64_t weight = weights_[cell.piece];
     if (at > 0 && same_piece(at, at - 1)) {
-      const size_t left = at - backs_[at - 1];
-      replace({symbols_[left], pair.first}, {symbols_[left], result}, weight, left);
+      const size_t left = at - cells_[at - 1].back;
+      replace({cells_[left].symbol, pair.first}, {cells_[left].symbol, result}, weight, left);
     }
-    const size_t beyond = right + widths_[right];
-    if (same_piece(at, beyond)) replace({pair.second, symbols_[beyond]}, {result, symbols_[beyond]}, weight, at);
-    const uint32_t width = widths_[at] + widths_[right];
-    symbols_[at] = result;
-    widths_[right] = 0;
-    widths_[at] = width;
-    backs_[at + width - 1] = width;
+    const size_t beyond = right + cells_[right].width;
+    if (same_piece(at, beyond))
+      replace({pair.second, cells_[beyond].symbol}, {result, cells_[beyond].symbol}, weight, at);
+    const uint32_t width = cell.width + cells_[right].width;
+    cell.symbol = result;
+    cells_[right].width = 0;
+    cell.width = width;
+    cells_[at + width - 1].back = width;
   }
 
   void replace(Pair before, Pair after, int64_t weight, size_t place) {
-    // A count of the pair that is being merged is gone already.
-    if (const auto found = pairs_.find(key_of(before)); found != pairs_.end()) {
-      found->second.count -= weight;
-      touched_.push_back(key_of(before));
+    // The count of the pair that is being merged is gone already.
+    if (const uint64_t key = key_of(before); key != merged_) {
+      PairState& state = states_[index_.find(key)];
+      state.count -= weight;
+      touch(state);
     }
-    change(after, weight, place);
-    touched_.push_back(key_of(after));
+    touch(add(after, weight, place));
   }
 
-  std::vector<int32_t> symbols_;
-  std::vector<uint32_t> widths_;  // in bytes; 0 where a symbol was swallowed
-  std::vector<uint32_t> backs_;   // at a symbol's last byte: its width
-  std::vector<uint32_t> piece_of_;
+  void touch(PairState& state) {
+    if (std::exchange(state.touched, merge_) != merge_)
+      touched_.push_back(static_cast<uint32_t>(&state - states_.data()));
+  }
+
+  std::vector<Cell> cells_;
   std::vector<int64_t> weights_;  // of each piece: how often it occurs
-  std::unordered_map<uint64_t, PairState, KeyHash> pairs_;
+  std::vector<PairState> states_;
+  PairIndex index_;
   std::priority_queue<Candidate> queue_;
-  std::vector<uint64_t> touched_;
+  std::vector<uint32_t> touched_;  // states whose counts a merge changed
+  uint64_t merged_ = 0;            // the pair of that merge
+  int64_t merge_ = 0;              // and its number
   std::vector<std::string> tokens_;
   std::unordered_map<std::string, int32_t> made_;
-  std::unordered_set<uint64_t, KeyHash> known_;
+  std::unordered_set<uint64_t> known_;
   std::vector<Pair> merges_;
 };
 

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "base/error.h"
-#include "io/atomic_file.h"
 #include "io/sniff.h"
 
 namespace lamina {
@@ -128,23 +127,40 @@ void TokenFile::require(int64_t count) const {
     throw_error(ErrorCode::invalid, "too few ids: {}: expected at least {}, got {}", path(), count, count_);
 }
 
-void write_token_file(const std::string& path, std::span<const int32_t> ids) {
-  if (ids.size() > static_cast<size_t>(std::numeric_limits<int32_t>::max()))
-    throw_error(ErrorCode::invalid, "too many ids for a token file: {}: at most 2147483647, got {}", path, ids.size());
-  AtomicFile file(path);
-  std::array<int32_t, 256> header{kMagic, 1, static_cast<int32_t>(ids.size())};
-  file.write(std::as_bytes(std::span(header)));
-  std::vector<uint16_t> block;
+TokenFileWriter::TokenFileWriter(const std::string& path) : file_(path) {
+  const std::array<std::byte, kHeaderBytes> header{};
+  file_.write(header);
+}
+
+void TokenFileWriter::add(std::span<const int32_t> ids) {
+  count_ += std::ssize(ids);
+  if (count_ > std::numeric_limits<int32_t>::max())
+    throw Error(
+        ErrorCode::invalid,
+        fmt::format("too many ids for a token file: {}: at most 2147483647, got {} or more", file_.path(), count_),
+        "write several files: --data takes any number of them");
   for (size_t at = 0; at < ids.size(); at += kBlock) {
-    block.clear();
+    block_.clear();
     for (const int32_t id : ids.subspan(at, std::min<size_t>(kBlock, ids.size() - at))) {
       if (id < 0 || id > 65535)
-        throw_error(ErrorCode::invalid, "id too large for a token file: {}: expected at most 65535, got {}", path, id);
-      block.push_back(static_cast<uint16_t>(id));
+        throw_error(ErrorCode::invalid, "id too large for a token file: {}: expected at most 65535, got {}",
+                    file_.path(), id);
+      block_.push_back(static_cast<uint16_t>(id));
     }
-    file.write(std::as_bytes(std::span(block)));
+    file_.write(std::as_bytes(std::span(block_)));
   }
-  file.commit();
+}
+
+void TokenFileWriter::commit() {
+  const std::array<int32_t, 3> words{kMagic, 1, static_cast<int32_t>(count_)};
+  file_.rewrite(0, std::as_bytes(std::span(words)));
+  file_.commit();
+}
+
+void write_token_file(const std::string& path, std::span<const int32_t> ids) {
+  TokenFileWriter writer(path);
+  writer.add(ids);
+  writer.commit();
 }
 
 }  // namespace lamina

@@ -7,7 +7,9 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "io/atomic_file.h"
 #include "io/file_reader.h"
 
 namespace lamina {
@@ -49,7 +51,22 @@ class TokenFile {
   int64_t count_ = 0;
 };
 
-// llm.c's form: magic 20240520, version 1, u16 ids. Throws Error(invalid) for an id above 65535.
+// llm.c's form: magic 20240520, version 1, u16 ids. There whole or not at all.
+class TokenFileWriter {
+ public:
+  explicit TokenFileWriter(const std::string& path);
+  // Throws Error(invalid) for an id above 65535, and for more ids than the header can tell (2^31 - 1).
+  void add(std::span<const int32_t> ids);
+  void commit();
+  int64_t size() const { return count_; }  // ids so far
+
+ private:
+  AtomicFile file_;
+  std::vector<uint16_t> block_;
+  int64_t count_ = 0;
+};
+
+// The same at once.
 void write_token_file(const std::string& path, std::span<const int32_t> ids);
 
 }  // namespace lamina

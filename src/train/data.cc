@@ -38,6 +38,7 @@ class Reader {
     data_.valid = stream(valid_files);
     split();
     for (const Source& source : data_.sources) data_.train.append(source.ids);
+    tell_shares();
     if (special_ > 0)
       say_(fmt::format("{} special-token text{} in the data, taken as ordinary text", special_,
                        special_ == 1 ? "" : "s"));
@@ -64,6 +65,15 @@ class Reader {
     if (!weighted) return {{"training data", expand_data_paths(paths_, kEndings)}};
     for (size_t i = 0; i < out.size(); ++i) out[i].files = expand_data_paths({paths_[i]}, kEndings);
     return out;
+  }
+
+  void tell_shares() {
+    if (data_.sources.size() < 2) return;
+    double sum = 0.0;
+    for (const Source& source : data_.sources) sum += source.weight;
+    for (const Source& source : data_.sources)
+      say_(
+          fmt::format("{}: {} ids, {:.2f} % of the rows", source.name, source.ids.size(), 100.0 * source.weight / sum));
   }
 
   void find_tokenizer(const std::vector<std::string>& files) {

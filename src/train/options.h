@@ -89,8 +89,8 @@ struct TrainOptions : ShapeOptions {
 
 template <OptionsOf<TrainOptions> O, typename F>
 void for_each_option(O& o, F&& f) {
-  f(OptionRow{"data", "PATH[=WEIGHT]",
-              "text, .jsonl or .bin files, folders of them, or patterns; with weights, rows are drawn in proportion",
+  f(OptionRow{"data", "PATH",
+              "text, .jsonl or .bin files, folders of them, or patterns; PATH=WEIGHT: rows are drawn in proportion",
               kAnyNumber, true},
     o.data);
   f(OptionRow{"out", "RUN", "the run folder to make; new or empty unless --resume", kAnyNumber, true}, o.out);

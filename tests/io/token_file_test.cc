@@ -186,6 +186,17 @@ TEST(TokenFile, WriterAndReader) {
   expect_error([&] { write_token_file(dir.file("x.bin"), std::vector<int32_t>{65536}); }, ErrorCode::invalid,
                {"x.bin", "65536", "65535"});
   EXPECT_EQ(dir.list(), std::vector<std::string>{"w.bin"});
+  {
+    TokenFileWriter writer(dir.file("parts.bin"));
+    for (size_t at = 0; at < ids.size(); at += 30000)
+      writer.add(std::span(ids).subspan(at, std::min<size_t>(30000, ids.size() - at)));
+    EXPECT_EQ(writer.size(), 70000);
+    TokenFileWriter given_up(dir.file("none.bin"));
+    given_up.add(ids);
+    writer.commit();
+  }
+  EXPECT_EQ(test::read_bytes(dir.file("parts.bin")), test::read_bytes(dir.file("w.bin")));
+  EXPECT_EQ(dir.list(), (std::vector<std::string>{"parts.bin", "w.bin"}));
 }
 
 }  // namespace

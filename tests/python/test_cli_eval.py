@@ -8,8 +8,6 @@ import torch
 from cli_support import fails, lamina, ok, ok_json, tiny_config, tiny_tensors, write_ids, write_json, write_safetensors
 from transformers import GPT2LMHeadModel
 
-pytestmark = pytest.mark.tiny
-
 KEYS = {"model", "tokens", "loss", "perplexity", "bits_per_byte", "batch", "seq"}
 
 

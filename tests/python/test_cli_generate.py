@@ -159,6 +159,12 @@ def test_stop_texts_end_the_text_before_them(texts):
     fails(2, ["stop", "UTF-8"], "generate", texts, "--prompt", "a", "--stop", "\udcff")  # the byte 0xff
 
 
+def test_end_ids_are_ids(folder):
+    fails(1, ["97", "end id"], "generate", folder, *PROMPT, "--end-id", "97")
+    fails(2, ["--end-id", "99999999999"], "generate", folder, *PROMPT, "--end-id", "99999999999")
+    fails(2, ["--end-id", "-1"], "generate", folder, *PROMPT, "--end-id", "-1")
+
+
 def test_stop_needs_a_tokenizer(folder):
     fails(1, ["tokenizer", "--stop"], "generate", folder, *PROMPT, "--stop", "x")
 

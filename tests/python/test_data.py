@@ -68,7 +68,7 @@ def test_weighted_sources(tmp_path):
     a.write_bytes(np.full(321, 1, "<u2").tobytes())
     b.write_bytes(np.full(161, 2, "<u2").tobytes())
     base = ["train", "--model", tmp_path / "config.json", "--batch", "4", "--lr", "1e-2"]
-    result = ok_json(*base, "--data", f"{a}=1", "--data", f"{b}=3", "--out", tmp_path / "mix")
+    result = ok_json(*base, "--data", f"{a}=1", f"{b}=3", "--out", tmp_path / "mix")
     assert result["steps"] == 8  # 20 + 10 windows of 16, 4 a step
     assert all(line["tokens"] == 64 for line in metrics_of(tmp_path / "mix"))
     plain = ok_json(*base, "--data", a, "--data", b, "--out", tmp_path / "plain")
@@ -80,6 +80,30 @@ def test_weighted_sources(tmp_path):
     short = write_ids(tmp_path / "short.bin", 10)
     fails(1, ["short.bin", "17", "10"], *base, "--data", f"{short}=1", "--data", b, "--out", tmp_path / "x")
     assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.tiny
+def test_a_corpus_becomes_a_token_file(tokenizer, tmp_path):
+    """The ids of `tokenize encode --data` are those that training on the text itself sees."""
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    write_text(corpus / "a.txt", 60)
+    (corpus / "b.jsonl").write_text('{"text": "the sea"}\n{"text": ""}\n{"text": "<|endoftext|>"}\n')
+    encode = ["tokenize", "encode", "--tokenizer", tokenizer, "--data", corpus]
+    made = [ok_json(*encode, "--out", tmp_path / f"{threads}.bin", "--threads", threads) for threads in (1, 2)]
+    assert made[0]["document_count"] == 3 and made[0]["special_count"] == 1
+    assert (tmp_path / "1.bin").read_bytes() == (tmp_path / "2.bin").read_bytes()
+    assert (tmp_path / "1.bin").stat().st_size == 1024 + 2 * made[0]["id_count"]
+    write_config(tmp_path / "config.json", vocab_size=280)
+    train = ["train", "--model", tmp_path / "config.json", "--tokenizer", tokenizer, "--valid-fraction", "0", "--steps", "3"]
+    ok(*train, "--data", corpus, "--out", tmp_path / "text")
+    ok(*train, "--data", tmp_path / "1.bin", "--out", tmp_path / "ids")
+    assert (tmp_path / "text" / "model.safetensors").read_bytes() == (tmp_path / "ids" / "model.safetensors").read_bytes()
+    fails(2, ["--out"], *encode)
+    fails(2, ["--data", "--file"], *encode, "--file", "x", "--out", tmp_path / "x.bin")
+    (corpus / "c.jsonl").write_text("[]\n")
+    fails(1, ["c.jsonl: line 1"], *encode, "--out", tmp_path / "x.bin")
+    assert not (tmp_path / "x.bin").exists() and not list(tmp_path.glob(".*tmp"))
 
 
 def test_equal_seeds_give_equal_mixes(tmp_path):

@@ -117,6 +117,16 @@ def test_p4_an_interrupt_ends_it_and_leaves_a_usable_model(folder, tmp_path, wha
     assert lamina.Model.from_pretrained(str(tmp_path / "out")).loss([[1, 2, 3]]) > 0
 
 
+def test_p4_an_interrupt_ends_the_program(folder, tmp_path):
+    (tmp_path / "prompts").write_text("3 91\n" * 200000)
+    command = [str(cli.BINARY), "generate", folder, "--batch-file", str(tmp_path / "prompts"), "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=GENEROUS) == 130
+        assert process.stdout.read() == "" and process.stderr.read() == "lamina: stopped by a signal\n"
+
+
 def test_p4_no_thread_is_left(folder):
     def threads():
         gc.collect()

@@ -59,7 +59,7 @@ TEST(Permutation, KeysGiveDifferentOrders) {
 }
 
 // 99 targets of 100 ids, each exactly once an epoch, the last window short.
-TEST(Batches, EachTargetOnceAnEpoch) {
+TEST(Batches, T17EachTargetOnceAnEpoch) {
   const std::vector<int32_t> ids = counting(100);
   Batches batches(stream_of(ids), {.seq = 8, .rows = 8, .seed = 1});
   EXPECT_EQ(batches.windows(), 13);
@@ -103,7 +103,7 @@ TEST(Batches, WithoutASeedInOrder) {
   EXPECT_EQ(pairs.size(), 19u);
 }
 
-TEST(Batches, TooFewIdsNameBothNumbers) {
+TEST(Batches, T16TooFewIdsNameBothNumbers) {
   for (int64_t count : {0, 1, 16}) {
     const std::vector<int32_t> ids = counting(count);
     test::expect_error([&] { Batches(stream_of(ids), {.seq = 16, .what = "training data"}); }, ErrorCode::invalid,

@@ -50,6 +50,28 @@ TEST(EvalStep, PaddedVocabularyCountsForNothing) {
   }
 }
 
+// A row's loss does not depend on what stands in the next one.
+TEST(EvalStep, N10RowsDoNotSeeOneAnother) {
+  TinyRun run({.batch = 2, .seq = 16, .train = false, .eval = true});
+  EvalStep step(run.session());
+  const std::vector<int32_t>& prompt = test::tiny_prompt();
+  const std::vector<int32_t> ignored(prompt.size() - 1, kIgnored);
+  std::vector<double> losses;
+  for (const int32_t first : {5, 6, 96}) {
+    std::vector<int32_t> other = prompt;
+    other[0] = first;
+    const Row rows[] = {{.tokens = std::span(prompt).first(11), .targets = std::span(prompt).subspan(1)},
+                        {.tokens = std::span(other).first(11), .targets = ignored}};
+    EvalResult total;
+    step.add(rows, total);
+    EXPECT_EQ(total.tokens, 11);
+    losses.push_back(total.loss_sum);
+  }
+  EXPECT_NEAR(losses[0] / 11.0, 4.388856175, 2e-6);
+  EXPECT_EQ(losses[0], losses[1]);
+  EXPECT_EQ(losses[0], losses[2]);
+}
+
 TEST(EvalStep, SumsOverManyRows) {
   TinyRun run({.batch = 3, .seq = 16, .train = false, .eval = true});
   EvalStep step(run.session());
