@@ -201,6 +201,7 @@ def test_r6_a_damaged_checkpoint_is_named_and_the_one_before_is_used(straight, t
     ok("inspect", "checkpoint", run / "checkpoints" / f"step-{STEPS}")
 
 
+@pytest.mark.tiny
 def test_r6_no_whole_checkpoint_is_an_error(straight, tmp_path):
     args, run = run_with_two_checkpoints(straight, tmp_path)
     for step in (4, 8):
@@ -437,6 +438,7 @@ def test_resume_without_a_checkpoint_starts_at_step_1(straight, tmp_path):
     assert_equal_runs(tmp_path / "run", straight / "run")
 
 
+@pytest.mark.tiny
 def test_left_overs_of_a_killed_process_are_removed(straight, tmp_path):
     args, run = run_with_two_checkpoints(straight, tmp_path)
     (run / ".model.safetensors.4711-3.tmp").write_text("half")
