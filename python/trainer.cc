@@ -26,11 +26,7 @@ LearningRate rate_of(const TrainOptions& options) {
   if (options.schedule != "constant" && !options.steps)
     throw_error(ErrorCode::usage, "bad option: steps, expected the number of steps of a {} schedule, got none",
                 options.schedule);
-  return {.lr = options.lr,
-          .min_lr = options.min_lr,
-          .schedule = *parse_schedule(options.schedule),
-          .warmup = options.warmup,
-          .steps = options.steps.value_or(options.warmup + 1)};
+  return learning_rate_of(options, options.steps.value_or(options.warmup + 1));
 }
 
 class Trainer {
@@ -105,9 +101,10 @@ class Trainer {
 // Options have the names and the meaning of `lamina train`.
 void make_trainer(Trainer* self, const Model& model, double lr, const std::array<double, 2>& betas, double eps,
                   double weight_decay, double clip, double clip_layer, int64_t accumulate, const std::string& schedule,
-                  int64_t warmup, double min_lr, const std::optional<int64_t>& steps, int64_t seed,
-                  const std::optional<double>& dropout, int64_t max_skips, int64_t batch,
-                  const std::optional<int64_t>& seq, const std::vector<std::string>& passes) {
+                  int64_t warmup, double min_lr, const std::optional<int64_t>& decay_steps,
+                  const std::optional<int64_t>& steps, int64_t seed, const std::optional<double>& dropout,
+                  int64_t max_skips, int64_t batch, const std::optional<int64_t>& seq,
+                  const std::vector<std::string>& passes) {
   TrainOptions options;
   options.lr = lr;
   options.betas = betas;
@@ -119,6 +116,7 @@ void make_trainer(Trainer* self, const Model& model, double lr, const std::array
   options.schedule = schedule;
   options.warmup = warmup;
   options.min_lr = min_lr;
+  options.decay_steps = decay_steps;
   options.steps = steps;
   options.seed = seed;
   options.dropout = dropout;
@@ -145,9 +143,9 @@ void bind_trainer(nb::module_& m) {
       .def("__init__", &make_trainer, "model"_a, nb::kw_only(), "lr"_a = usual.lr, "betas"_a = usual.betas,
            "eps"_a = usual.eps, "weight_decay"_a = usual.weight_decay, "clip"_a = usual.clip,
            "clip_layer"_a = usual.clip_layer, "accumulate"_a = usual.accumulate, "schedule"_a = usual.schedule,
-           "warmup"_a = usual.warmup, "min_lr"_a = usual.min_lr, "steps"_a = nb::none(), "seed"_a = usual.seed,
-           "dropout"_a = nb::none(), "max_skips"_a = usual.max_skips, "batch"_a = usual.batch, "seq"_a = nb::none(),
-           "passes"_a = usual.passes)
+           "warmup"_a = usual.warmup, "min_lr"_a = usual.min_lr, "decay_steps"_a = nb::none(), "steps"_a = nb::none(),
+           "seed"_a = usual.seed, "dropout"_a = nb::none(), "max_skips"_a = usual.max_skips, "batch"_a = usual.batch,
+           "seq"_a = nb::none(), "passes"_a = usual.passes)
       .def("step", &Trainer::step, "ids"_a, "targets"_a = nb::none())
       .def("plan", &Trainer::plan);
 }

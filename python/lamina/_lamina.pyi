@@ -109,6 +109,7 @@ class Trainer:
         schedule: str = "constant",
         warmup: int = 0,
         min_lr: float = 0.0,
+        decay_steps: Optional[int] = None,
         steps: Optional[int] = None,
         seed: int = 0,
         dropout: Optional[float] = None,

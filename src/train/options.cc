@@ -58,6 +58,21 @@ void validate(const TrainOptions& options) {
                 options.valid, *options.valid_fraction);
 }
 
+LearningRate learning_rate_of(const TrainOptions& options, int64_t steps) {
+  LearningRate out{.lr = options.lr,
+                   .min_lr = options.min_lr,
+                   .schedule = *parse_schedule(options.schedule),
+                   .warmup = options.warmup,
+                   .steps = steps};
+  if (out.schedule != Schedule::wsd) return out;
+  out.decay_steps = options.decay_steps.value_or(std::max<int64_t>(steps / 10, 1));
+  if (options.decay_steps && out.decay_steps > steps - out.warmup)
+    throw_error(ErrorCode::invalid,
+                "schedule does not fit: --warmup {} and --decay-steps {}, expected at most {} together", out.warmup,
+                out.decay_steps, steps);
+  return out;
+}
+
 int64_t resolve_seq(const ShapeOptions& options, const ModelConfig& config) {
   const int64_t seq = options.seq.value_or(config.n_positions);
   if (seq > config.n_positions)

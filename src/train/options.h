@@ -139,6 +139,9 @@ void for_each_option(O& o, F&& f) {
 void validate(const ShapeOptions& options);
 void validate(const TrainOptions& options);
 
+// The rates of a run of so many steps. Throws Error(invalid) where warm-up and decay do not fit into them.
+LearningRate learning_rate_of(const TrainOptions& options, int64_t steps);
+
 // What the compiler is asked for; `seq` resolved and checked against the config.
 int64_t resolve_seq(const ShapeOptions& options, const ModelConfig& config);
 CompileOptions compile_options(const ShapeOptions& options, const ModelConfig& config);

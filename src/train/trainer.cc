@@ -151,17 +151,7 @@ class Run {
 
   void plan_steps() {
     steps_ = options_.steps.value_or(options_.epochs.value_or(1) * train_batches_->steps_per_epoch());
-    rate_ = {.lr = options_.lr,
-             .min_lr = options_.min_lr,
-             .schedule = *parse_schedule(options_.schedule),
-             .warmup = options_.warmup,
-             .steps = steps_};
-    if (rate_.schedule != Schedule::wsd) return;
-    rate_.decay_steps = options_.decay_steps.value_or(std::max<int64_t>(steps_ / 10, 1));
-    if (options_.decay_steps && rate_.decay_steps > steps_ - rate_.warmup)
-      throw_error(ErrorCode::invalid,
-                  "schedule does not fit: --warmup {} and --decay-steps {}, expected at most {} together", rate_.warmup,
-                  rate_.decay_steps, steps_);
+    rate_ = learning_rate_of(options_, steps_);
   }
 
   // The rung of kernels is kept, so that bits are: the best one, or the one that LAMINA_ISA names, unless the run began

@@ -191,6 +191,8 @@ def test_schedule_and_warmup(model):
     trainer = lamina.Trainer(model, lr=1.0, schedule="linear", warmup=1, steps=3, min_lr=0.0)
     rates = [trainer.step(np.full((1, 3), 5, np.int32)).lr for _ in range(3)]
     assert rates == pytest.approx([0.5, 1.0, 0.5])
+    decaying = lamina.Trainer(model, lr=1.0, schedule="wsd", steps=4, decay_steps=2)
+    assert [decaying.step(batch()).lr for _ in range(4)] == [1.0, 1.0, 1.0, 0.5]
     for wrong in (dict(schedule="square"), dict(schedule="linear"), dict(accumulate=0)):
         with pytest.raises(lamina.Error):
             lamina.Trainer(model, **wrong).step(batch())

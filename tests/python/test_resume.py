@@ -201,6 +201,7 @@ def test_r6_a_damaged_checkpoint_is_named_and_the_one_before_is_used(straight, t
     ok("inspect", "checkpoint", run / "checkpoints" / f"step-{STEPS}")
 
 
+@pytest.mark.tiny
 def test_r6_no_whole_checkpoint_is_an_error(straight, tmp_path):
     args, run = run_with_two_checkpoints(straight, tmp_path)
     for step in (4, 8):
@@ -398,6 +399,19 @@ def test_more_steps_where_the_rates_taken_stay(straight, tmp_path, schedule):
     assert_equal_runs(tmp_path / "run", tmp_path / "straight")
 
 
+def test_sources_with_weights_go_on(straight, tmp_path):
+    copy_of(straight, tmp_path)
+    write_ids(tmp_path / "more.bin", 300)
+    args = ["train", "--model", tmp_path / "config.json", "--batch", "2", "--steps", "12", "--isolate-documents", "--data"]
+    weighted = [f"{tmp_path}/ids.bin=3", f"{tmp_path}/more.bin=1"]
+    ok(*args, *weighted, "--out", tmp_path / "straight")
+    ok(*args, *weighted, "--out", tmp_path / "run", "--steps", "5")
+    fails(1, ["data, sources", "weight 3", "weight 2"], *args, weighted[0][:-1] + "2", weighted[1], "--out", tmp_path / "run",
+          "--resume")
+    ok(*args, *weighted, "--out", tmp_path / "run", "--resume")
+    assert_equal_runs(tmp_path / "run", tmp_path / "straight")
+
+
 def test_other_data_and_another_model_are_refused(straight, tmp_path):
     args, run = run_with_two_checkpoints(straight, tmp_path)
     content = bytearray((tmp_path / "ids.bin").read_bytes())
@@ -424,6 +438,7 @@ def test_resume_without_a_checkpoint_starts_at_step_1(straight, tmp_path):
     assert_equal_runs(tmp_path / "run", straight / "run")
 
 
+@pytest.mark.tiny
 def test_left_overs_of_a_killed_process_are_removed(straight, tmp_path):
     args, run = run_with_two_checkpoints(straight, tmp_path)
     (run / ".model.safetensors.4711-3.tmp").write_text("half")
