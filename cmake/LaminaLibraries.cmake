@@ -1,11 +1,9 @@
 # Third-party libraries, from the system only, each static where it can be: what is loaded into another program's process
 # carries no foreign symbols, and the installed program needs nothing that was not needed to start.
-set(OPENSSL_USE_STATIC_LIBS ON)
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 find_package(nlohmann_json 3.11 REQUIRED)
 find_package(CLI11 2.1 REQUIRED)
-find_package(OpenSSL REQUIRED COMPONENTS Crypto)
 
 # lamina_find_library(name header): the target lamina_<name> for a C library that ships no CMake package.
 function(lamina_find_library name header)
