@@ -197,7 +197,7 @@ std::string manifest_text(const Manifest& manifest) {
   Json out = {{"format", kFormat},         {"version", kCheckpointVersion}, {"step", manifest.step},
               {"run_id", manifest.run_id}, {"files", std::move(files)},     {"state", manifest.state}};
   out[kHash] = manifest_hash(out);
-  return out.dump(1) + "\n";
+  return out.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";  // a path need not be UTF-8
 }
 
 Manifest parse_manifest(std::string_view text, const std::string& where) {

@@ -377,7 +377,7 @@ class Run {
   void save_in_between() {
     try {
       save();
-    } catch (const Error& error) {
+    } catch (const std::exception& error) {  // memory may be short as well
       hooks_.say(fmt::format("warning: not saved: {}; the run goes on", error.what()));
     }
   }

@@ -46,6 +46,12 @@ TEST(CheckpointFolder, AppearsWholeAtCommit) {
   EXPECT_EQ(manifest.files.at("f").bytes, 7);
 }
 
+TEST(CheckpointFolder, CarriesTextThatIsNotUtf8) {
+  const TempDir dir;
+  write_checkpoint(dir, 3, "run", {{"tokenizer", "caf\xE9"}});
+  EXPECT_EQ(read_manifest(dir.file("step-3")).state["tokenizer"], "caf\xEF\xBF\xBD");
+}
+
 TEST(CheckpointFolder, LeavesNothingWithoutCommit) {
   const TempDir dir;
   { write_file(CheckpointWriter(dir.path(), 7).path() + "/f", "half"); }
