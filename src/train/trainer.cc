@@ -128,6 +128,8 @@ class Run {
       valid_batches_.emplace(
           data_.valid,
           BatchOptions{.seq = seq_, .rows = options_.batch, .document_end = end, .what = "validation data"});
+    else
+      state_.evaluation_due = false;  // --allow-changes took the data away
     plan_steps();
     specs_ = parameter_specs(config_);
     CompileOptions request = compile_options(options_, config_);
@@ -272,6 +274,7 @@ class Run {
     const std::optional<double> loss = evaluate();
     if (!loss) return false;
     state_.evaluation_due = false;
+    saved_step_ = 0;  // the checkpoint of this step still says that it is due
     note_validation(*loss);
     log([&] { metrics_->add_valid_loss(state_.step, *loss), events_->write_valid_loss(state_.step, *loss); });
     return true;
