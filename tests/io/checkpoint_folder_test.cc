@@ -200,6 +200,16 @@ TEST(FolderLock, OneAtATime) {
   expect_error([&] { FolderLock none(dir.file("none")); }, ErrorCode::io, {"none"});
 }
 
+TEST(AppendFile, IsCutWhileOpen) {
+  const TempDir dir;
+  AppendFile file(dir.file("log"));
+  file.append("one\n");
+  file.append("two\n");
+  file.cut(4);
+  file.append("2\n");
+  EXPECT_EQ(read_bytes(dir.file("log")), "one\n2\n");
+}
+
 TEST(AppendFile, KeepsAndGrows) {
   const TempDir dir;
   dir.write("f", "one\ntwo\nhalf");
