@@ -58,10 +58,9 @@ class Run {
  private:
   // Where the run goes on: what its folder says, the newest whole checkpoint, and nothing left of what was killed.
   void find_start() {
+    if (std::error_code ignored; std::filesystem::is_directory(options_.out, ignored)) lock_.emplace(options_.out);
     stored_run_ = open_run_folder(options_.out);
-    std::error_code ignored;
-    if (!std::filesystem::exists(options_.out, ignored)) return;
-    lock_.emplace(options_.out);
+    if (!lock_) return;
     const std::string folder = checkpoints_folder(options_.out);
     if (const int64_t count = remove_temporaries(options_.out) + remove_temporaries(folder); count > 0)
       hooks_.say(fmt::format("{} unfinished file{} of a killed process removed", count, count == 1 ? "" : "s"));
@@ -241,7 +240,10 @@ class Run {
     result_.peak_gflops_before = fma_peak_gflops(isa_, session_->team(), kPeakSeconds);
     hooks_.begin();
     make_folder(options_.out);
-    if (!lock_) lock_.emplace(options_.out);
+    if (!lock_) {
+      lock_.emplace(options_.out);
+      require_new_folder(options_.out);  // another process may have come and gone while the data was read
+    }
     make_folder(checkpoints_folder(options_.out));
     write_file(path("lamina.json"), description_.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
     metrics_.emplace(path("metrics.jsonl"), state_.step);
