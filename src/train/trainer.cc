@@ -151,7 +151,10 @@ class Run {
   }
 
   void plan_steps() {
-    steps_ = options_.steps.value_or(options_.epochs.value_or(1) * train_batches_->steps_per_epoch());
+    const int64_t epochs = options_.epochs.value_or(1), each = train_batches_->steps_per_epoch();
+    if (epochs > INT64_MAX / each)
+      throw_error(ErrorCode::invalid, "too many steps: --epochs, expected at most {}, got {}", INT64_MAX / each, epochs);
+    steps_ = options_.steps.value_or(epochs * each);
     rate_ = learning_rate_of(options_, steps_);
   }
 
@@ -375,7 +378,11 @@ class Run {
                     {.session = *session_, .config = config_, .specs = specs_, .tokenizer = tokenizer}, state_,
                     settings_);
     saved_step_ = state_.step;
-    keep_checkpoints(folder, result_.run_id, options_.keep, state_.step, state_.best_step);
+    try {
+      keep_checkpoints(folder, result_.run_id, options_.keep, state_.step, state_.best_step);
+    } catch (const Error& error) {  // all is saved
+      hooks_.say(fmt::format("warning: an old checkpoint was not removed: {}", error.what()));
+    }
   }
 
   // A full disk must not end a run that could still be saved elsewhere or later.
