@@ -71,7 +71,9 @@ Worker::Worker(std::string engine, const std::vector<std::string>& command, cons
   Pipe in, out;
   pid_ = spawn(engine_, command, environment, in.ends[0], out.ends[1]);
   input_ = in.take(1);
-  output_ = fdopen(out.take(0), "r");
+  output_ = fdopen(out.ends[0], "r");
+  if (output_ == nullptr) throw_error(ErrorCode::io, "cannot read from {}: {}", engine_, std::strerror(errno));
+  out.take(0);
 }
 
 Worker::~Worker() {

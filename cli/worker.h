@@ -19,8 +19,6 @@ class Worker {
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
-  const std::string& engine() const { return engine_; }
-
   Json read();    // its next line; throws Error(io) with how it ended where it gives none
   Json ask();     // a turn
   Json finish();  // no more turns: its last line

@@ -122,11 +122,6 @@ void TokenFile::check_ids(int64_t vocab_size) const {
     check_ids_of_type<uint32_t>(vocab_size);
 }
 
-void TokenFile::require(int64_t count) const {
-  if (count_ < count)
-    throw_error(ErrorCode::invalid, "too few ids: {}: expected at least {}, got {}", path(), count, count_);
-}
-
 TokenFileWriter::TokenFileWriter(const std::string& path) : file_(path) {
   const std::array<std::byte, kHeaderBytes> header{};
   file_.write(header);

@@ -37,9 +37,6 @@ class TokenFile {
   // `vocab_size`, its byte offset, the id and the size of the vocabulary.
   void check_ids(int64_t vocab_size) const;
 
-  // Throws Error(invalid) that names the file and both numbers where it holds fewer ids.
-  void require(int64_t count) const;
-
  private:
   void read_header(std::span<const int32_t, 3> words, std::optional<TokenType> type);
   template <typename Id>
