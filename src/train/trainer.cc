@@ -153,7 +153,8 @@ class Run {
   void plan_steps() {
     const int64_t epochs = options_.epochs.value_or(1), each = train_batches_->steps_per_epoch();
     if (epochs > INT64_MAX / each)
-      throw_error(ErrorCode::invalid, "too many steps: --epochs, expected at most {}, got {}", INT64_MAX / each, epochs);
+      throw_error(ErrorCode::invalid, "too many steps: --epochs, expected at most {}, got {}", INT64_MAX / each,
+                  epochs);
     steps_ = options_.steps.value_or(epochs * each);
     rate_ = learning_rate_of(options_, steps_);
   }
