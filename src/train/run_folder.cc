@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "io/checkpoint_folder.h"
 #include "io/hf_config.h"
 #include "io/json.h"
 #include "train/resume.h"
@@ -72,7 +73,8 @@ Json open_run_folder(const std::string& path) {
   }
   for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error)) {
     const std::string name = at->path().filename().string();
-    if (name != "checkpoints" && !name.starts_with('.'))
+    const bool begun = name == "checkpoints" && list_checkpoints(at->path().string()).empty();
+    if (!begun && !name.starts_with('.'))
       throw_error(ErrorCode::invalid, "not a run folder: --out {}: it holds {}, but no lamina.json", path, name);
   }
   if (error) throw_error(ErrorCode::io, "cannot read folder: --out {}: {}", path, error.message());

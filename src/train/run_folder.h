@@ -15,7 +15,7 @@ namespace lamina {
 void require_new_folder(const std::string& path);
 
 // lamina.json of a run that is to go on; null where there is none yet. Throws Error(invalid) where the folder holds
-// other things than a run.
+// other things than a run, and where there are checkpoints that nobody can tell the run of.
 nlohmann::json open_run_folder(const std::string& path);
 
 // Every row of a table of options by its name, with _ for -.

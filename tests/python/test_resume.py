@@ -432,6 +432,9 @@ def test_a_folder_that_is_no_run(straight, tmp_path):
     (tmp_path / "run" / "mine.txt").write_text("keep")
     fails(1, ["not a run folder", "mine.txt"], *args, "--resume")
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["mine.txt"]
+    (tmp_path / "run" / "mine.txt").unlink()
+    shutil.copytree(straight / "run" / "checkpoints", tmp_path / "run" / "checkpoints")
+    fails(1, ["not a run folder", "checkpoints"], *args, "--resume")
 
 
 def test_resume_without_a_checkpoint_starts_at_step_1(straight, tmp_path):
