@@ -21,7 +21,7 @@ std::optional<Schedule> parse_schedule(std::string_view name) {
 
 double learning_rate(const LearningRate& options, int64_t step) {
   const auto number = [](int64_t value) { return static_cast<double>(value); };
-  if (step <= options.warmup) return options.lr * number(step) / number(options.warmup + 1);
+  if (step <= options.warmup) return options.lr * number(step) / (number(options.warmup) + 1.0);
   const int64_t to_go = options.steps - step + 1;
   const double span = options.lr - options.min_lr;
   const double left = number(to_go) / number(options.steps - options.warmup);
