@@ -247,6 +247,7 @@ def test_r9_a_stranger_in_the_way_is_an_error_and_stays(straight, tmp_path):
     ok(*arguments(tmp_path, "--out", tmp_path / "other", "--seed", "7"))
     place = tmp_path / "run" / "checkpoints" / f"step-{STEPS}"
     shutil.copytree(tmp_path / "other" / "checkpoints" / f"step-{STEPS}", place)
+    shutil.copy(straight / "run" / "lamina.json", tmp_path / "run")
     before = (place / "manifest.json").read_bytes()
     fails(1, ["another run", f"step-{STEPS}"], *args, "--resume")
     assert (place / "manifest.json").read_bytes() == before
