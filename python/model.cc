@@ -106,6 +106,7 @@ Prompt prompt_of(nb::handle from, size_t row, const Tokenizer* tokenizer, uint64
   std::string text;
   if (nb::try_cast(from, text)) {
     if (tokenizer == nullptr) throw_error(ErrorCode::invalid, "no tokenizer: prompt {} is a text, expected ids", row);
+    const nb::gil_scoped_release release;
     return {encode(*tokenizer, text, {.where = fmt::format("prompt {}", row), .poll = check_signals}), seed};
   }
   std::optional<std::vector<int32_t>> ids = row_of_ids(from);
