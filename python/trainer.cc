@@ -42,13 +42,16 @@ class Trainer {
 
   TrainerStep step(const nb::object& ids, const nb::object& targets) {
     const Batch batch(ids, targets);
-    TrainerStep out{.step = steps_ + 1, .lr = learning_rate(rate_, steps_ + 1)};
-    {
+    ++steps_;  // with the GIL, so that of two threads each has a number of its own
+    TrainerStep out{.step = steps_, .lr = learning_rate(rate_, steps_)};
+    try {
       const nb::gil_scoped_release release;
       out.result = host_->train(trainer_, batch.rows(), out.step, out.lr, static_cast<uint64_t>(options_.seed));
-      planned_ = true;
+    } catch (...) {
+      --steps_;
+      throw;
     }
-    ++steps_;
+    planned_ = true;
     judge(out);
     return out;
   }

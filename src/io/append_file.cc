@@ -13,16 +13,23 @@ namespace lamina {
 AppendFile::AppendFile(const std::string& path, int64_t keep)
     : path_(path), fd_(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666)), size_(keep) {
   if (fd_ < 0) fail("create", errno);
-  if (::ftruncate(fd_, keep) == 0 && ::lseek(fd_, keep, SEEK_SET) == keep) return;
-  const int reason = errno;
-  ::close(fd_);
-  fail("cut", reason);
+  try {
+    cut(keep);
+  } catch (...) {
+    ::close(fd_);
+    throw;
+  }
 }
 
 AppendFile::~AppendFile() { ::close(fd_); }
 
 void AppendFile::fail(const char* what, int reason) const {
   throw_error(ErrorCode::io, "cannot {} file: {}: {}", what, path_, std::strerror(reason));
+}
+
+void AppendFile::cut(int64_t keep) {
+  if (::ftruncate(fd_, keep) != 0 || ::lseek(fd_, keep, SEEK_SET) != keep) fail("cut", errno);
+  size_ = keep;
 }
 
 void AppendFile::append(std::string_view record) {

@@ -17,6 +17,7 @@ class AppendFile {
   AppendFile(const AppendFile&) = delete;
   AppendFile& operator=(const AppendFile&) = delete;
 
+  void cut(int64_t keep);  // to its first bytes
   void append(std::string_view record);
   void sync();  // to the disk
 

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <iterator>
 #include <system_error>
+#include <vector>
 
 #include "base/error.h"
 
@@ -106,9 +107,18 @@ void write_file(const std::string& path, std::string_view content) {
 
 void make_folder(const std::string& path) {
   std::error_code error;
+  std::vector<std::string> parents;  // of each folder that is new
+  for (std::filesystem::path at = path; !at.empty() && !std::filesystem::exists(at, error); at = at.parent_path())
+    parents.push_back(folder_of(at.string()));
   std::filesystem::create_directories(path, error);
   if (!error && !std::filesystem::is_directory(path, error)) error = std::make_error_code(std::errc::not_a_directory);
   if (error) throw_error(ErrorCode::io, "cannot create folder: {}: {}", path, error.message());
+  for (const std::string& parent : parents) {
+    try {
+      sync_folder(parent);
+    } catch (const Error&) {  // a parent that may be written and not read
+    }
+  }
 }
 
 void sync_folder(const std::string& path) {

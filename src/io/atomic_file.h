@@ -38,7 +38,8 @@ class AtomicFile {
 
 void write_file(const std::string& path, std::string_view content);
 
-// Makes the folder and those above it where they are missing. Throws Error(io).
+// Makes the folder and those above it where they are missing, and flushes their entries to the disk where it can. Throws
+// Error(io).
 void make_folder(const std::string& path);
 
 // Flushes the folder's own entries to the disk. Throws Error(io).

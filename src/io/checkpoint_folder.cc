@@ -174,9 +174,16 @@ void move_over(const std::string& from, const std::string& to) {
   const int reason = errno;
   if (reason != ENOTEMPTY && reason != EEXIST) fail("rename folder", to, reason);
   if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) return;
-  // A file system without exchange: the old one goes first.
-  remove_checkpoint(to);
-  if (std::rename(from.c_str(), to.c_str()) != 0) fail("rename folder", to, errno);
+  // A file system without exchange: the old one steps aside, and goes once the new one has its place.
+  const std::string aside = hidden_name(parent_of(to), fs::path(to).filename().string());
+  if (std::rename(to.c_str(), aside.c_str()) != 0) fail("rename folder", to, errno);
+  if (std::rename(from.c_str(), to.c_str()) != 0) {
+    const int refused = errno;
+    std::rename(aside.c_str(), to.c_str());
+    fail("rename folder", to, refused);
+  }
+  std::error_code ignored;
+  fs::remove_all(aside, ignored);
 }
 
 }  // namespace
@@ -197,7 +204,7 @@ std::string manifest_text(const Manifest& manifest) {
   Json out = {{"format", kFormat},         {"version", kCheckpointVersion}, {"step", manifest.step},
               {"run_id", manifest.run_id}, {"files", std::move(files)},     {"state", manifest.state}};
   out[kHash] = manifest_hash(out);
-  return out.dump(1) + "\n";
+  return out.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";  // a path need not be UTF-8
 }
 
 Manifest parse_manifest(std::string_view text, const std::string& where) {

@@ -142,9 +142,8 @@ uint32_t crc32c(std::string_view data) {
   return ~crc;
 }
 
-MetricsFile::MetricsFile(const std::string& path, int64_t step) : path_(path) {
-  file_.emplace(path, lines_until(path, step).bytes);
-}
+MetricsFile::MetricsFile(const std::string& path, int64_t step)
+    : path_(path), file_(path, lines_until(path, step).bytes) {}
 
 void MetricsFile::write(const StepRecord& r) {
   Json line = {{"step", r.step},
@@ -161,7 +160,7 @@ void MetricsFile::write(const StepRecord& r) {
     line["not_finite"] = r.not_finite;
   }
   if (r.valid_loss) line["valid_loss"] = number_or_null(*r.valid_loss);
-  file_->append(line.dump() + "\n");
+  file_.append(line.dump() + "\n");
 }
 
 void MetricsFile::add_valid_loss(int64_t step, double valid_loss) {
@@ -176,8 +175,8 @@ void MetricsFile::add_valid_loss(int64_t step, double valid_loss) {
   }
   if (!line.is_object() || line["step"] != step) return;  // the line was lost with the machine's power
   line["valid_loss"] = number_or_null(valid_loss);
-  file_.emplace(path_, lines.last_line);
-  file_->append(line.dump() + "\n");
+  file_.cut(lines.last_line);
+  file_.append(line.dump() + "\n");
 }
 
 EventFile::EventFile(const std::string& run, int64_t step) : begin_ns_(steady_ns()) {

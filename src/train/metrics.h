@@ -17,13 +17,13 @@ class MetricsFile {
   // Keeps the lines of the first `step` steps. Throws Error(io), as all do.
   MetricsFile(const std::string& path, int64_t step);
   void write(const StepRecord& record);
-  void sync() { file_->sync(); }
+  void sync() { file_.sync(); }
   // Adds the validation that a signal had cut short to the last line, where that is of `step`.
   void add_valid_loss(int64_t step, double valid_loss);
 
  private:
   std::string path_;
-  std::optional<AppendFile> file_;
+  AppendFile file_;
 };
 
 class EventFile {

@@ -58,10 +58,9 @@ class Run {
  private:
   // Where the run goes on: what its folder says, the newest whole checkpoint, and nothing left of what was killed.
   void find_start() {
+    if (std::error_code ignored; std::filesystem::is_directory(options_.out, ignored)) lock_.emplace(options_.out);
     stored_run_ = open_run_folder(options_.out);
-    std::error_code ignored;
-    if (!std::filesystem::exists(options_.out, ignored)) return;
-    lock_.emplace(options_.out);
+    if (!lock_) return;
     const std::string folder = checkpoints_folder(options_.out);
     if (const int64_t count = remove_temporaries(options_.out) + remove_temporaries(folder); count > 0)
       hooks_.say(fmt::format("{} unfinished file{} of a killed process removed", count, count == 1 ? "" : "s"));
@@ -128,6 +127,8 @@ class Run {
       valid_batches_.emplace(
           data_.valid,
           BatchOptions{.seq = seq_, .rows = options_.batch, .document_end = end, .what = "validation data"});
+    else
+      state_.evaluation_due = false;  // --allow-changes took the data away
     plan_steps();
     specs_ = parameter_specs(config_);
     CompileOptions request = compile_options(options_, config_);
@@ -150,7 +151,10 @@ class Run {
   }
 
   void plan_steps() {
-    steps_ = options_.steps.value_or(options_.epochs.value_or(1) * train_batches_->steps_per_epoch());
+    const int64_t epochs = options_.epochs.value_or(1), each = train_batches_->steps_per_epoch();
+    if (epochs > INT64_MAX / each)
+      throw_error(ErrorCode::invalid, "too many steps: --epochs, expected at most {}, got {}", INT64_MAX / each, epochs);
+    steps_ = options_.steps.value_or(epochs * each);
     rate_ = learning_rate_of(options_, steps_);
   }
 
@@ -239,7 +243,10 @@ class Run {
     result_.peak_gflops_before = fma_peak_gflops(isa_, session_->team(), kPeakSeconds);
     hooks_.begin();
     make_folder(options_.out);
-    if (!lock_) lock_.emplace(options_.out);
+    if (!lock_) {
+      lock_.emplace(options_.out);
+      require_new_folder(options_.out);  // another process may have come and gone while the data was read
+    }
     make_folder(checkpoints_folder(options_.out));
     write_file(path("lamina.json"), description_.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
     metrics_.emplace(path("metrics.jsonl"), state_.step);
@@ -272,6 +279,7 @@ class Run {
     const std::optional<double> loss = evaluate();
     if (!loss) return false;
     state_.evaluation_due = false;
+    saved_step_ = 0;  // the checkpoint of this step still says that it is due
     note_validation(*loss);
     log([&] { metrics_->add_valid_loss(state_.step, *loss), events_->write_valid_loss(state_.step, *loss); });
     return true;
@@ -370,14 +378,18 @@ class Run {
                     {.session = *session_, .config = config_, .specs = specs_, .tokenizer = tokenizer}, state_,
                     settings_);
     saved_step_ = state_.step;
-    keep_checkpoints(folder, result_.run_id, options_.keep, state_.step, state_.best_step);
+    try {
+      keep_checkpoints(folder, result_.run_id, options_.keep, state_.step, state_.best_step);
+    } catch (const Error& error) {  // all is saved
+      hooks_.say(fmt::format("warning: an old checkpoint was not removed: {}", error.what()));
+    }
   }
 
   // A full disk must not end a run that could still be saved elsewhere or later.
   void save_in_between() {
     try {
       save();
-    } catch (const Error& error) {
+    } catch (const std::exception& error) {  // memory may be short as well
       hooks_.say(fmt::format("warning: not saved: {}; the run goes on", error.what()));
     }
   }

@@ -46,6 +46,12 @@ TEST(CheckpointFolder, AppearsWholeAtCommit) {
   EXPECT_EQ(manifest.files.at("f").bytes, 7);
 }
 
+TEST(CheckpointFolder, CarriesTextThatIsNotUtf8) {
+  const TempDir dir;
+  write_checkpoint(dir, 3, "run", {{"tokenizer", "caf\xE9"}});
+  EXPECT_EQ(read_manifest(dir.file("step-3")).state["tokenizer"], "caf\xEF\xBF\xBD");
+}
+
 TEST(CheckpointFolder, LeavesNothingWithoutCommit) {
   const TempDir dir;
   { write_file(CheckpointWriter(dir.path(), 7).path() + "/f", "half"); }
@@ -192,6 +198,16 @@ TEST(FolderLock, OneAtATime) {
   }
   const FolderLock again(dir.path());
   expect_error([&] { FolderLock none(dir.file("none")); }, ErrorCode::io, {"none"});
+}
+
+TEST(AppendFile, IsCutWhileOpen) {
+  const TempDir dir;
+  AppendFile file(dir.file("log"));
+  file.append("one\n");
+  file.append("two\n");
+  file.cut(4);
+  file.append("2\n");
+  EXPECT_EQ(read_bytes(dir.file("log")), "one\n2\n");
 }
 
 TEST(AppendFile, KeepsAndGrows) {

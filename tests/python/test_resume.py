@@ -302,6 +302,9 @@ def test_a_signal_during_validation_is_made_up_for(straight, tmp_path):
     assert result["valid_loss"] is not None
     assert exact_metrics(run) == exact_metrics(tmp_path / "straight")
     assert (run / "model.safetensors").read_bytes() == (tmp_path / "straight" / "model.safetensors").read_bytes()
+    before = sorted(path.name for path in run.glob("events.*"))
+    assert ok_json(*args, "--out", run, "--resume")["valid_loss"] == result["valid_loss"]  # kept, not made again
+    assert sorted(path.name for path in run.glob("events.*")) == before
 
 
 def file_limit(size):
