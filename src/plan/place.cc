@@ -25,7 +25,8 @@
 namespace lamina {
 namespace {
 
-constexpr int kPromotions = 6;  // rounds per order
+constexpr int kPromotions = 6;            // rounds per order
+constexpr int64_t kGoodEnough = 1 << 10;  // parts of the bound of which one more ends the search
 
 struct Peak {
   int64_t bytes = 0;
@@ -48,13 +49,20 @@ Peak peak_of(std::span<const Interval> intervals) {
   return peak;
 }
 
-// Born after the peak and alive for more than half of what then remains.
-std::vector<bool> second_stack(std::span<const Interval> intervals, Peak peak) {
+// Those that are placed from the top. Where the peak is at the loss: what is born after it and alive for more than half
+// of what then remains. Where it is at the norm of all gradients: what is alive there or later.
+std::vector<bool> born_after(std::span<const Interval> intervals, Peak peak) {
   int32_t end = 0;
   for (const Interval& interval : intervals) end = std::max(end, interval.last);
   std::vector<bool> out;
   for (const Interval& interval : intervals)
     out.push_back(interval.first >= peak.time && 2 * (interval.last - interval.first) > end - interval.first);
+  return out;
+}
+
+std::vector<bool> alive_after(std::span<const Interval> intervals, Peak peak) {
+  std::vector<bool> out;
+  for (const Interval& interval : intervals) out.push_back(interval.last >= peak.time);
   return out;
 }
 
@@ -131,18 +139,21 @@ Placement place(std::span<const Interval> intervals) {
   best.height = INT64_MAX;
   const auto take = [&](Placement candidate) {
     if (candidate.height < best.height) best = std::move(candidate);
-    return best.height == peak.bytes;
+    return best.height - peak.bytes <= peak.bytes / kGoodEnough;
   };
   const std::array<std::vector<size_t>, 5> orders = orders_of(intervals);
-  const std::vector<bool> one_stack(intervals.size(), false), two_stacks = second_stack(intervals, peak);
-  for (const std::vector<size_t>& order : orders)
-    if (take(place_in_order(intervals, order, two_stacks, peak.bytes))) return best;
-  for (std::vector<size_t> order : orders)
-    for (int round = 0; round <= kPromotions; ++round) {
-      Placement candidate = place_in_order(intervals, order, one_stack, 0);
-      order = promote(order, intervals, candidate, peak.bytes);
-      if (take(std::move(candidate))) return best;
-    }
+  const std::array<std::vector<bool>, 3> tops = {born_after(intervals, peak), alive_after(intervals, peak),
+                                                 std::vector<bool>(intervals.size(), false)};
+  for (const std::vector<bool>& top : tops)
+    for (const std::vector<size_t>& order : orders)
+      if (take(place_in_order(intervals, order, top, peak.bytes))) return best;
+  for (const std::vector<bool>& top : tops)
+    for (std::vector<size_t> order : orders)
+      for (int round = 0; round <= kPromotions; ++round) {
+        Placement candidate = place_in_order(intervals, order, top, peak.bytes);
+        order = promote(order, intervals, candidate, peak.bytes);
+        if (take(std::move(candidate))) return best;
+      }
   return best;
 }
 

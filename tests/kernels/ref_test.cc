@@ -71,7 +71,6 @@ std::vector<Derivative> elementwise_derivatives() {
        },
        0,
        {{0, 0}}},
-      {Op::gelu_bwd, Op::gelu, [](C, I in) { return Inputs{in[1]}; }, 0, {{0, 0}}},
       {Op::embedding_bwd,
        Op::embedding,
        [](C c, I in) {
@@ -135,10 +134,27 @@ std::vector<Derivative> layer_derivatives() {
   };
 }
 
+// What needs no row: x_bwd takes dy and the inputs of x, and gives the gradient of the first of them.
+std::vector<Derivative> plain_derivatives(const std::vector<Derivative>& others) {
+  std::vector<Derivative> out;
+  for (int b = 0; b < kOpCount; ++b) {
+    const Op backward = static_cast<Op>(b);
+    const auto same = [&](const Derivative& d) { return d.backward == backward; };
+    if (std::any_of(others.begin(), others.end(), same)) continue;
+    for (int f = 0; f < kOpCount; ++f) {
+      const Op forward = static_cast<Op>(f);
+      if (std::string(op_name(forward)) + "_bwd" != op_name(backward)) continue;
+      out.push_back({backward, forward, [](C, I in) { return Inputs(in.begin() + 1, in.end()); }, 0, {{0, 0}}});
+    }
+  }
+  return out;
+}
+
 const std::vector<Derivative>& derivatives() {
   static const std::vector<Derivative> all = [] {
     std::vector<Derivative> out = elementwise_derivatives();
     for (Derivative& derivative : layer_derivatives()) out.push_back(std::move(derivative));
+    for (Derivative& derivative : plain_derivatives(out)) out.push_back(std::move(derivative));
     return out;
   }();
   return all;

@@ -20,7 +20,7 @@ def test_help(command):
     if command == "train":
         for option in ("--data", "--out", "--batch", "--min-lr", "--clip-layer", "--max-skips", "--valid-fraction"):
             assert option in text
-        assert "=0.9,0.999 " in text and "=constant " in text and "--resume" not in text
+        assert "=0.9,0.999 " in text and "=constant " in text and "--precision" not in text
 
 
 def test_version_is_stated_once():

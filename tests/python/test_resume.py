@@ -70,12 +70,22 @@ def copy_of(straight, folder):
     return folder
 
 
+def newest(run):
+    return max(steps_of(run), default=0) if (run / "checkpoints").exists() else 0
+
+
+def keep_only(run, *steps):
+    """A run as it was when these were its checkpoints; its metrics go on, as those of a run that was killed do."""
+    for step in steps_of(run):
+        if step not in steps:
+            shutil.rmtree(run / "checkpoints" / f"step-{step}")
+    assert steps_of(run) == list(steps)
+
+
 def stopped_after(every, step, folder):
     """A run as it was after `step`, out of one that kept every checkpoint."""
     run = shutil.copytree(every, folder)
-    for other in steps_of(run):
-        if other > step:
-            shutil.rmtree(run / "checkpoints" / f"step-{other}")
+    keep_only(run, *(other for other in steps_of(run) if other <= step))
     return run
 
 
@@ -107,17 +117,6 @@ def test_r1_rates_after_a_stop(straight, tmp_path, warmup):
         assert (run / "model.safetensors").read_bytes() == (tmp_path / "every" / "model.safetensors").read_bytes()
 
 
-def run_until(args, run, step):
-    """Starts a run and kills it once the checkpoint of `step` is there."""
-    process = subprocess.Popen([str(BINARY), *map(str, args)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    deadline = time.monotonic() + 60
-    while not (run / "checkpoints" / f"step-{step}").exists() and process.poll() is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
-    process.kill()
-    process.communicate()
-
-
 def killed(args, seconds):
     """Starts or resumes a run and kills it after so long. True where it had not ended by then."""
     process = subprocess.Popen([str(BINARY), *map(str, args), "--resume"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
@@ -137,14 +136,17 @@ def kill_storm(straight, folder, kills, seed):
     ok(*arguments(folder, "--out", folder / "straight", steps=20 * kills))
     run, draw, worked = folder / "run", random.Random(seed), 0
     args += ["--out", run]
-    while worked < kills:
-        before = steps_of(run)[-1] if (run / "checkpoints").exists() and steps_of(run) else 0
-        if not killed(args, draw.uniform(0.25, 0.7)):
-            break  # a fast machine: the rest of the kills had nothing to hit
-        after = steps_of(run)[-1] if (run / "checkpoints").exists() and steps_of(run) else 0
-        assert after >= before
-        worked += after > before
-    assert worked >= min(kills, 3)
+    for _ in range(8 * kills):
+        before = newest(run)
+        if not killed(args, draw.uniform(0.25, 0.7)):  # it came to its end: another one
+            assert_equal_runs(run, folder / "straight")
+            shutil.rmtree(run)
+            continue
+        assert newest(run) >= before
+        worked += newest(run) > before
+        if worked == kills:
+            break
+    assert worked == kills
     ok(*args, "--resume")
     assert_equal_runs(run, folder / "straight")
     assert not list(run.rglob(".*"))
@@ -169,11 +171,8 @@ def flip(path, place=None):
 def run_with_two_checkpoints(straight, tmp_path):
     """Steps 4 and 8 are saved; the run is to go on to STEPS."""
     args = arguments(copy_of(straight, tmp_path), "--out", tmp_path / "run", "--save-every", "4", "--eval-every", "0")
-    run_until(args, tmp_path / "run", 8)
-    for step in steps_of(tmp_path / "run"):
-        if step not in (4, 8):
-            shutil.rmtree(tmp_path / "run" / "checkpoints" / f"step-{step}")
-    assert steps_of(tmp_path / "run") == [4, 8]
+    ok(*args, "--keep", STEPS)
+    keep_only(tmp_path / "run", 4, 8)
     return args, tmp_path / "run"
 
 
@@ -318,10 +317,8 @@ def file_limit(size):
 
 def test_a_full_disk_keeps_the_last_whole_checkpoint(straight, tmp_path):
     args = arguments(copy_of(straight, tmp_path), "--out", tmp_path / "run", "--save-every", "4", "--eval-every", "0")
-    run_until(args, tmp_path / "run", 4)
-    for step in steps_of(tmp_path / "run"):
-        if step > 4:
-            shutil.rmtree(tmp_path / "run" / "checkpoints" / f"step-{step}")
+    ok(*args, "--keep", STEPS)
+    keep_only(tmp_path / "run", 4)
     # The model fits, the moments, twice as large, do not.
     full = subprocess.run([str(BINARY), *map(str, args), "--resume"], capture_output=True, check=False, timeout=120,
                           preexec_fn=file_limit(50000))
@@ -396,8 +393,8 @@ def test_settings_that_decide_no_number_may_change(straight, tmp_path):
 def test_more_steps_where_the_rates_taken_stay(straight, tmp_path, schedule):
     more = ["--schedule", *schedule]
     args = arguments(copy_of(straight, tmp_path), "--out", tmp_path / "run", "--save-every", "8", *more, steps=12)
-    run_until(args, tmp_path / "run", 8)
-    shutil.rmtree(tmp_path / "run" / "checkpoints" / "step-12", ignore_errors=True)
+    ok(*args, "--keep", "12")
+    keep_only(tmp_path / "run", 8)
     ok(*arguments(tmp_path, "--out", tmp_path / "run", "--resume", *more, steps=16))
     ok(*arguments(tmp_path, "--out", tmp_path / "straight", *more, steps=16))
     assert_equal_runs(tmp_path / "run", tmp_path / "straight")
