@@ -1,11 +1,13 @@
 """Bad input: one line that says what is wrong, exit 1 or 2, and nothing half-written."""
 import json
+import os
 import struct
 
 import numpy as np
 import pytest
 
-from cli_support import fails, lamina, tiny_tensors, write_config, write_ids, write_safetensors, write_text, write_tiny
+from cli_support import (fails, lamina, ok, ok_json, tiny_tensors, write_config, write_ids, write_safetensors, write_text,
+                         write_tiny)
 
 pytestmark = pytest.mark.tiny
 
@@ -33,6 +35,15 @@ def assert_nothing_written(tmp_path):
     (["train", "--data", "none", "--out", "run", "--betas", "0.9,1"], ["--betas", "1"]),
     (["train", "--data", "none", "--out", "run", "--threads", "0"], ["--threads", "0"]),
     (["train", "--data", "none", "--out", "run", "--batch", "two"], ["--batch", "two"]),
+    (["train", "--data", "none", "--out", "run", "--batch", ""], ["--batch", "a whole number", "nothing"]),
+    (["train", "--data", "none", "--out", "run", "--batch", "1.5"], ["--batch", "a whole number", "1.5"]),
+    (["train", "--data", "none", "--out", "run", "--seed", "9" * 20], ["--seed", "a whole number", "9" * 20]),
+    (["train", "--data", "none", "--out", "run", "--lr", ""], ["--lr", "a number", "nothing"]),
+    (["train", "--data", "none", "--out", "run", "--lr", "0x10"], ["--lr", "a number", "0x10"]),
+    (["train", "--data", "none", "--out", "run", "--lr", "1e999"], ["--lr", "a number", "1e999"]),
+    (["train", "--data", "none", "--out", "run", "--token-type", ""], ["--token-type", "nothing"]),
+    (["train", "--data", "none", "--out", ""], ["--out", "RUN", "nothing"]),
+    (["generate", "none", "--end-id", ""], ["--end-id", "a whole number", "nothing"]),
     (["train", "--data", "none", "--out", "run", "--memory-limit", "much"], ["--memory-limit", "much"]),
     (["train", "--data", "none", "--out", "run", "--steps", "1", "--epochs", "1"], ["--steps", "--epochs"]),
     (["train", "--data", "none", "--out", "run", "--keep", "0"], ["--keep", "0"]),
@@ -58,6 +69,12 @@ def assert_nothing_written(tmp_path):
 def test_wrong_usage(args, words, tmp_path):
     fails(2, words, *args, cwd=tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+def test_numbers_are_decimal(tmp_path):
+    config = write_config(tmp_path / "config.json")
+    assert ok_json("plan", "--model", config, "--batch", "010")["batch"] == 10
+    assert ok_json("plan", "--model", config, "--batch", "+7", "--eps", "+1e-8")["batch"] == 7
 
 
 @pytest.mark.parametrize("isa, words", [("sse9", ["LAMINA_ISA", "sse9"]), ("avx512", ["LAMINA_ISA", "avx512"])])
