@@ -77,6 +77,19 @@ def test_numbers_are_decimal(tmp_path):
     assert ok_json("plan", "--model", config, "--batch", "+7", "--eps", "+1e-8")["batch"] == 7
 
 
+# As /dev/full and /dev/stdout are, which a rename would put a file in the place of.
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/proc/self/fd/1")])
+def test_only_a_file_gives_way_to_output(make, tmp_path):
+    folder, text = tmp_path / "tokenizer", write_text(tmp_path / "text.txt")
+    ok("tokenize", "train", "--data", text, "--vocab-size", "260", "--out", folder)
+    make(tmp_path / "out")
+    before = os.lstat(tmp_path / "out")
+    fails(1, [tmp_path / "out", "regular file"], "tokenize", "encode", "--tokenizer", folder, "--file", text, "--out",
+          tmp_path / "out")
+    after = os.lstat(tmp_path / "out")
+    assert (before.st_ino, before.st_mode) == (after.st_ino, after.st_mode)
+
+
 @pytest.mark.parametrize("isa, words", [("sse9", ["LAMINA_ISA", "sse9"]), ("avx512", ["LAMINA_ISA", "avx512"])])
 def test_isa_that_the_cpu_lacks(isa, words, tmp_path):
     with open("/proc/cpuinfo") as info:
