@@ -77,6 +77,13 @@ def test_numbers_are_decimal(tmp_path):
     assert ok_json("plan", "--model", config, "--batch", "+7", "--eps", "+1e-8")["batch"] == 7
 
 
+def test_a_pipe_nobody_writes_to_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    model = write_tiny(tmp_path / "model")
+    fails(1, [tmp_path / "pipe", "regular file"], "generate", model, "--batch-file", tmp_path / "pipe", timeout=30)
+    fails(1, [tmp_path / "pipe", "regular file"], "tokenize", "info", "--tokenizer", tmp_path / "pipe", timeout=30)
+
+
 # As /dev/full and /dev/stdout are, which a rename would put a file in the place of.
 @pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/proc/self/fd/1")])
 def test_only_a_file_gives_way_to_output(make, tmp_path):
