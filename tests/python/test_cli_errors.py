@@ -97,6 +97,12 @@ def test_only_a_file_gives_way_to_output(make, tmp_path):
     assert (before.st_ino, before.st_mode) == (after.st_ino, after.st_mode)
 
 
+def test_a_peer_that_dies_is_told_of_once(tmp_path):
+    config = write_config(tmp_path / "config.json")
+    fails(1, ["torch ended early", "exit 0"], "bench", "peers", "--model", config, "--steps", "1", "--threads", "1",
+          env={"LAMINA_TORCH_PYTHON": "/bin/true"})
+
+
 @pytest.mark.parametrize("isa, words", [("sse9", ["LAMINA_ISA", "sse9"]), ("avx512", ["LAMINA_ISA", "avx512"])])
 def test_isa_that_the_cpu_lacks(isa, words, tmp_path):
     with open("/proc/cpuinfo") as info:
