@@ -103,6 +103,17 @@ def test_a_peer_that_dies_is_told_of_once(tmp_path):
           env={"LAMINA_TORCH_PYTHON": "/bin/true"})
 
 
+def test_eval_of_nothing_or_with_weights_that_are_not_finite(tmp_path):
+    model = write_tiny(tmp_path / "model")
+    ids = tmp_path / "ends.bin"
+    np.full(100, 96, "<u2").tofile(ids)
+    fails(1, ["nothing to predict"], "eval", model, "--data", ids, "--isolate-documents")
+    tensors = tiny_tensors()
+    tensors["transformer.ln_f.weight"][0] = np.nan
+    write_safetensors(model / "model.safetensors", tensors)
+    fails(1, ["not finite", "nan"], "eval", model, "--data", ids, "--json")
+
+
 @pytest.mark.parametrize("isa, words", [("sse9", ["LAMINA_ISA", "sse9"]), ("avx512", ["LAMINA_ISA", "avx512"])])
 def test_isa_that_the_cpu_lacks(isa, words, tmp_path):
     with open("/proc/cpuinfo") as info:
