@@ -14,24 +14,45 @@ CLI::Option* finish(CLI::Option* option, const OptionRow& row) {
   return option->type_name(row.value)->required(row.required);
 }
 
+// What is given goes through here before CLI11 reads it, which takes nothing for 0, 010 for 8 and cuts what is too
+// large. No text is a text and no ids are ids, but no path is a path.
+std::string sound(const OptionRow& row, const std::string& text, int64_t) {
+  return std::to_string(parse_whole(row, text));
+}
+
+std::string sound(const OptionRow& row, const std::string& text, double) {
+  return fmt::format("{}", parse_number(row, text));
+}
+
+std::string sound(const OptionRow& row, const std::string& text, const std::string&) {
+  const std::string_view kind = row.value;
+  if (text.empty() && kind != "TEXT" && kind != "IDS") bad_value(row.name, fmt::format("a value, {}", kind), text);
+  return text;
+}
+
+template <typename T>
+CLI::Option* checked(CLI::Option* option, const OptionRow& row) {
+  return finish(option, row)->transform([row](const std::string& text) { return sound(row, text, T()); }, "");
+}
+
 // The last one counts where an option is given twice.
 template <typename T>
 void add_value(CLI::App& app, const OptionRow& row, T& field, bool show_default) {
-  CLI::Option* option = finish(app.add_option(flag_name(row), field, row.help), row)->take_last();
+  CLI::Option* option = checked<T>(app.add_option(flag_name(row), field, row.help), row)->take_last();
   if (show_default) option->capture_default_str();
 }
 
 template <typename T>
 void add_optional(CLI::App& app, const OptionRow& row, std::optional<T>& field) {
   const auto set = [&field](const T& value) { field = value; };
-  finish(app.add_option_function<T>(flag_name(row), set, row.help), row)->take_last();
+  checked<T>(app.add_option_function<T>(flag_name(row), set, row.help), row)->take_last();
 }
 
 // Paths may follow one another, as a shell's pattern gives them; other values are given one at a time.
 template <typename T>
 void add_list(CLI::App& app, const OptionRow& row, std::vector<T>& field) {
   const bool paths = std::string_view(row.value) == "PATH";
-  finish(app.add_option(flag_name(row), field, row.help), row)->allow_extra_args(paths);
+  checked<T>(app.add_option(flag_name(row), field, row.help), row)->allow_extra_args(paths);
 }
 
 std::array<double, 2> parse_pair(const std::string& name, const std::string& text) {

@@ -77,11 +77,12 @@ Worker::Worker(std::string engine, const std::vector<std::string>& command, cons
 }
 
 Worker::~Worker() {
+  if (pid_ >= 0) {  // before its input ends, or it has the last word
+    kill(pid_, SIGKILL);
+    wait_for(pid_);
+  }
   close_input();
   if (output_ != nullptr) std::fclose(output_);
-  if (pid_ < 0) return;
-  kill(pid_, SIGKILL);
-  wait_for(pid_);
 }
 
 void Worker::close_input() {

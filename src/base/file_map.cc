@@ -14,7 +14,7 @@
 namespace lamina {
 
 FileMap::FileMap(const std::string& path) : path_(path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe nobody writes to: no waiting
   if (fd < 0) throw_error(ErrorCode::io, "cannot open file: {}: {}", path, std::strerror(errno));
   struct stat info {};
   if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {

@@ -34,12 +34,24 @@ std::string temporary_name(const std::string& path) {
       .string();
 }
 
+// A rename puts a file in the place of what is there. The links of /dev to this process's own files lead to a file
+// where the output goes to one, so these are told by where they lead.
+bool is_special(const std::filesystem::path& path) {
+  std::error_code ignored;
+  const std::filesystem::file_status status = std::filesystem::status(path, ignored);
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) return true;
+  return std::filesystem::read_symlink(path, ignored).string().starts_with("/proc/");
+}
+
 }  // namespace
 
 AtomicFile::AtomicFile(const std::string& path) : path_(path), folder_(folder_of(path)) {
   std::error_code ignored;
   const std::filesystem::path target(path);
   if (target.filename().empty() || std::filesystem::is_directory(target, ignored)) fail("write", EISDIR);
+  if (is_special(target))
+    throw_error(ErrorCode::io, "cannot write file: {}: expected a regular file or nothing there, got a pipe or device",
+                path);
   for (int attempt = 0; fd_ < 0; ++attempt) {
     temporary_ = temporary_name(path);
     fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);

@@ -26,6 +26,13 @@ bool fits(const Allowed& allowed, double value) {
   return !(allowed.above && value == allowed.least) && !(allowed.below && value == allowed.most);
 }
 
+template <typename T>
+bool reads(std::string_view text, T& out) {
+  if (text.starts_with('+') && !text.starts_with("+-")) text.remove_prefix(1);
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
 }  // namespace
 
 void check_value(const OptionRow& row, int64_t value) {
@@ -37,8 +44,21 @@ void check_value(const OptionRow& row, double value) {
   if (!fits(row.allowed, value)) bad_value(row.name, allowed_text(row.allowed, "a number"), fmt::format("{}", value));
 }
 
+int64_t parse_whole(const OptionRow& row, std::string_view text) {
+  int64_t value = 0;
+  if (!reads(text, value)) bad_value(row.name, allowed_text(row.allowed, "a whole number"), text);
+  return value;
+}
+
+double parse_number(const OptionRow& row, std::string_view text) {
+  double value = 0.0;
+  if (!reads(text, value)) bad_value(row.name, allowed_text(row.allowed, "a number"), text);
+  return value;
+}
+
 void bad_value(std::string_view name, std::string_view expected, std::string_view got) {
-  throw_error(ErrorCode::usage, "bad value of --{}: expected {}, got {}", name, expected, got);
+  throw_error(ErrorCode::usage, "bad value of --{}: expected {}, got {}", name, expected,
+              got.empty() ? "nothing" : got);
 }
 
 int64_t parse_bytes(std::string_view name, std::string_view text) {

@@ -59,6 +59,10 @@ void check_options(const Options& options) {
   for_each_option(options, [](const OptionRow& row, const auto& field) { check_value(row, field); });
 }
 
+// The number that the text is, decimal and all of it; what is allowed is not asked. Throws Error(usage).
+int64_t parse_whole(const OptionRow& row, std::string_view text);
+double parse_number(const OptionRow& row, std::string_view text);
+
 // Throws Error(usage): "bad value of --schedule: expected constant, linear or cosine, got "square"".
 [[noreturn]] void bad_value(std::string_view name, std::string_view expected, std::string_view got);
 

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <csignal>
+#include <filesystem>
 
 #include "io/files.h"
 
@@ -92,6 +93,18 @@ TEST(AtomicFile, ImpossiblePlaces) {
   make_folder(dir.file("a/b/c"));
   write_file(dir.file("a/b/c/f"), "y");
   EXPECT_EQ(read_bytes(dir.file("a/b/c/f")), "y");
+}
+
+// A rename would put a file in the place of a device, and of /dev/stdout, which leads to a file where output goes to one.
+TEST(AtomicFile, OnlyAFileGivesWay) {
+  const TempDir dir;
+  ASSERT_EQ(::mkfifo(dir.file("pipe").c_str(), 0600), 0);
+  std::filesystem::create_symlink("/proc/self/exe", dir.file("own"));
+  for (const char* name : {"pipe", "own"})
+    expect_error([&] { write_file(dir.file(name), "x"); }, ErrorCode::io, {dir.file(name), "regular file"});
+  EXPECT_TRUE(std::filesystem::is_fifo(dir.file("pipe")));
+  EXPECT_TRUE(std::filesystem::is_symlink(dir.file("own")));
+  EXPECT_EQ(dir.list(), (std::vector<std::string>{"own", "pipe"}));
 }
 
 TEST(AtomicFile, TwoWritersOfOneFileDoNotMix) {

@@ -1,11 +1,13 @@
 """Bad input: one line that says what is wrong, exit 1 or 2, and nothing half-written."""
 import json
+import os
 import struct
 
 import numpy as np
 import pytest
 
-from cli_support import fails, lamina, tiny_tensors, write_config, write_ids, write_safetensors, write_text, write_tiny
+from cli_support import (fails, lamina, ok, ok_json, tiny_tensors, write_config, write_ids, write_safetensors, write_text,
+                         write_tiny)
 
 pytestmark = pytest.mark.tiny
 
@@ -33,6 +35,15 @@ def assert_nothing_written(tmp_path):
     (["train", "--data", "none", "--out", "run", "--betas", "0.9,1"], ["--betas", "1"]),
     (["train", "--data", "none", "--out", "run", "--threads", "0"], ["--threads", "0"]),
     (["train", "--data", "none", "--out", "run", "--batch", "two"], ["--batch", "two"]),
+    (["train", "--data", "none", "--out", "run", "--batch", ""], ["--batch", "a whole number", "nothing"]),
+    (["train", "--data", "none", "--out", "run", "--batch", "1.5"], ["--batch", "a whole number", "1.5"]),
+    (["train", "--data", "none", "--out", "run", "--seed", "9" * 20], ["--seed", "a whole number", "9" * 20]),
+    (["train", "--data", "none", "--out", "run", "--lr", ""], ["--lr", "a number", "nothing"]),
+    (["train", "--data", "none", "--out", "run", "--lr", "0x10"], ["--lr", "a number", "0x10"]),
+    (["train", "--data", "none", "--out", "run", "--lr", "1e999"], ["--lr", "a number", "1e999"]),
+    (["train", "--data", "none", "--out", "run", "--token-type", ""], ["--token-type", "nothing"]),
+    (["train", "--data", "none", "--out", ""], ["--out", "RUN", "nothing"]),
+    (["generate", "none", "--end-id", ""], ["--end-id", "a whole number", "nothing"]),
     (["train", "--data", "none", "--out", "run", "--memory-limit", "much"], ["--memory-limit", "much"]),
     (["train", "--data", "none", "--out", "run", "--steps", "1", "--epochs", "1"], ["--steps", "--epochs"]),
     (["train", "--data", "none", "--out", "run", "--keep", "0"], ["--keep", "0"]),
@@ -58,6 +69,49 @@ def assert_nothing_written(tmp_path):
 def test_wrong_usage(args, words, tmp_path):
     fails(2, words, *args, cwd=tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+def test_numbers_are_decimal(tmp_path):
+    config = write_config(tmp_path / "config.json")
+    assert ok_json("plan", "--model", config, "--batch", "010")["batch"] == 10
+    assert ok_json("plan", "--model", config, "--batch", "+7", "--eps", "+1e-8")["batch"] == 7
+
+
+def test_a_pipe_nobody_writes_to_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    model = write_tiny(tmp_path / "model")
+    fails(1, [tmp_path / "pipe", "regular file"], "generate", model, "--batch-file", tmp_path / "pipe", timeout=30)
+    fails(1, [tmp_path / "pipe", "regular file"], "tokenize", "info", "--tokenizer", tmp_path / "pipe", timeout=30)
+
+
+# As /dev/full and /dev/stdout are, which a rename would put a file in the place of.
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/proc/self/fd/1")])
+def test_only_a_file_gives_way_to_output(make, tmp_path):
+    folder, text = tmp_path / "tokenizer", write_text(tmp_path / "text.txt")
+    ok("tokenize", "train", "--data", text, "--vocab-size", "260", "--out", folder)
+    make(tmp_path / "out")
+    before = os.lstat(tmp_path / "out")
+    fails(1, [tmp_path / "out", "regular file"], "tokenize", "encode", "--tokenizer", folder, "--file", text, "--out",
+          tmp_path / "out")
+    after = os.lstat(tmp_path / "out")
+    assert (before.st_ino, before.st_mode) == (after.st_ino, after.st_mode)
+
+
+def test_a_peer_that_dies_is_told_of_once(tmp_path):
+    config = write_config(tmp_path / "config.json")
+    fails(1, ["torch ended early", "exit 0"], "bench", "peers", "--model", config, "--steps", "1", "--threads", "1",
+          env={"LAMINA_TORCH_PYTHON": "/bin/true"})
+
+
+def test_eval_of_nothing_or_with_weights_that_are_not_finite(tmp_path):
+    model = write_tiny(tmp_path / "model")
+    ids = tmp_path / "ends.bin"
+    np.full(100, 96, "<u2").tofile(ids)
+    fails(1, ["nothing to predict"], "eval", model, "--data", ids, "--isolate-documents")
+    tensors = tiny_tensors()
+    tensors["transformer.ln_f.weight"][0] = np.nan
+    write_safetensors(model / "model.safetensors", tensors)
+    fails(1, ["not finite", "nan"], "eval", model, "--data", ids, "--json")
 
 
 @pytest.mark.parametrize("isa, words", [("sse9", ["LAMINA_ISA", "sse9"]), ("avx512", ["LAMINA_ISA", "avx512"])])
