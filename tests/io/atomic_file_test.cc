@@ -95,7 +95,8 @@ TEST(AtomicFile, ImpossiblePlaces) {
   EXPECT_EQ(read_bytes(dir.file("a/b/c/f")), "y");
 }
 
-// A rename would put a file in the place of a device, and of /dev/stdout, which leads to a file where output goes to one.
+// A rename would put a file in the place of a device, and of /dev/stdout, which leads to a file where output goes to
+// one.
 TEST(AtomicFile, OnlyAFileGivesWay) {
   const TempDir dir;
   ASSERT_EQ(::mkfifo(dir.file("pipe").c_str(), 0600), 0);
