@@ -5,8 +5,9 @@
 //
 //   for each chunk of K:  for each sliver of rows:  for each panel of the block:  one register tile
 //
-// Sums of chunks before the last wait in scratch, so that y may lie on the residual. A task is a block of rows by a
-// block of panels.
+// Sums of chunks before the last wait in scratch, so that y may lie on the residual. Where there are several chunks,
+// the sliver is copied together: its rows are far apart then, often by a multiple of what a way of the cache holds, and
+// would compete for the same sets. A task is a block of rows by a block of panels.
 #include "kernels/cpu/gemm.h"
 
 namespace lamina::LAMINA_ISA_NAMESPACE {
@@ -20,6 +21,7 @@ constexpr int64_t kMostRowsInScratch = 256;
 constexpr int64_t kFewRows = 64;  // no task smaller than this for the sake of balance
 constexpr int64_t kEnoughTasks = 16;
 constexpr int kRowsAhead = (kTileRows + kBlockPanels - 1) / kBlockPanels;  // rows of the next sliver fetched per panel
+constexpr int64_t kCopyStride = kChunk + kLine;                            // of a sliver that was copied
 constexpr int64_t kColdAhead = 2048;  // floats of W fetched ahead by the first sliver, more than a memory latency
 
 struct Problem {
@@ -55,6 +57,7 @@ Problem problem_of(const Args& args) {
 // Where the sums of one sliver and one chunk come from and go to.
 struct Span {
   const float* x;       // first row, first k of the chunk
+  int64_t ld;           // from row to row of x
   const float* weight;  // first panel of the block, first k of the chunk
   int64_t n;            // k in the chunk
   float* partial;       // sums so far, (rows of the task, kStride) in scratch; null where one chunk is all
@@ -124,9 +127,9 @@ LAMINA_NOINLINE void tile(const Problem& p, const Span& s, int64_t panel) {
     if (s.cold) {
       LAMINA_UNROLL for (int i = 0; i < kPanel; ++i) __builtin_prefetch(w + k * kPanel + kColdAhead + i * kLine, 0, 3);
     }
-    multiply_add(sum, s.x + k, p.K, 1, w + k * kPanel, kPanel, kLine);
+    multiply_add(sum, s.x + k, s.ld, 1, w + k * kPanel, kPanel, kLine);
   }
-  multiply_add(sum, s.x + k, p.K, 1, w + k * kPanel, kPanel, s.n - k);
+  multiply_add(sum, s.x + k, s.ld, 1, w + k * kPanel, kPanel, s.n - k);
   const int64_t at = s.sliver + panel * kPanel;
   if (!s.first) {
     LAMINA_UNROLL for (int i = 0; i < rows; ++i) {
@@ -144,7 +147,16 @@ LAMINA_NOINLINE void tile(const Problem& p, const Span& s, int64_t panel) {
   }
 }
 
+// n columns of kTileRows rows or fewer  ->  the same with kCopyStride between rows.
+LAMINA_NOINLINE void copy_sliver(const float* x, int64_t ld, int64_t rows, int64_t n, float* to) {
+  for (int64_t i = 0; i < rows; ++i, x += ld, to += kCopyStride) {
+    for_lanes(0, n, [=](int64_t k, auto lanes) { lanes.store(to + k, lanes.load(x + k)); });
+  }
+}
+
 void run_task(const Problem& p, int64_t task, float* scratch) {
+  float* copied = scratch;
+  const bool copy = p.K > kChunk;
   const int64_t first_panel = task / p.row_blocks * kBlockPanels;
   const int64_t panels = smaller(kBlockPanels, p.panels - first_panel);
   const int64_t first_row = task % p.row_blocks * p.rows_per_block;
@@ -156,10 +168,13 @@ void run_task(const Problem& p, int64_t task, float* scratch) {
     s.last = k + kChunk >= p.K;
     s.weight = p.weight + first_panel * p.K * kPanel + k * kPanel;
     s.column = first_panel * kPanel;
-    s.partial = scratch;
+    s.partial = scratch + kTileRows * kCopyStride;
+    s.ld = copy ? kCopyStride : p.K;
     for (s.row = first_row; s.row < end_row; s.row += kTileRows) {
-      s.x = p.x + s.row * p.K + k;
-      s.next = s.row + 2 * kTileRows <= end_row ? s.x + kTileRows * p.K : s.x;
+      const float* x = p.x + s.row * p.K + k;
+      if (copy) copy_sliver(x, p.K, smaller(kTileRows, end_row - s.row), s.n, copied);
+      s.x = copy ? copied : x;
+      s.next = s.row + 2 * kTileRows <= end_row ? x + kTileRows * p.K : x;
       s.cold = s.row == first_row;
       s.sliver = (s.row - first_row) * kStride;
       with_rows<kTileRows>(end_row - s.row, [&]<int rows>() {
@@ -182,7 +197,7 @@ int64_t tasks(const Args& args) noexcept {
 int64_t scratch_bytes(const Args& args) noexcept {
   const Problem p = problem_of(args);
   if (p.K <= kChunk) return 0;
-  return p.rows_per_block * kStride * static_cast<int64_t>(sizeof(float));
+  return (kTileRows * kCopyStride + p.rows_per_block * kStride) * static_cast<int64_t>(sizeof(float));
 }
 
 }  // namespace
