@@ -137,23 +137,29 @@ Placement place(std::span<const Interval> intervals) {
   const Peak peak = peak_of(intervals);
   Placement best;
   best.height = INT64_MAX;
-  const auto take = [&](Placement candidate) {
-    if (candidate.height < best.height) best = std::move(candidate);
+  const auto take = [&](const Placement& candidate) {
+    if (candidate.height < best.height) best = candidate;
     return best.height - peak.bytes <= peak.bytes / kGoodEnough;
   };
   const std::array<std::vector<size_t>, 5> orders = orders_of(intervals);
   const std::array<std::vector<bool>, 3> tops = {born_after(intervals, peak), alive_after(intervals, peak),
                                                  std::vector<bool>(intervals.size(), false)};
+  std::vector<Placement> starts;  // of each top and order
   for (const std::vector<bool>& top : tops)
-    for (const std::vector<size_t>& order : orders)
-      if (take(place_in_order(intervals, order, top, peak.bytes))) return best;
+    for (const std::vector<size_t>& order : orders) {
+      starts.push_back(place_in_order(intervals, order, top, peak.bytes));
+      if (take(starts.back())) return best;
+    }
+  auto candidate = starts.begin();
   for (const std::vector<bool>& top : tops)
-    for (std::vector<size_t> order : orders)
-      for (int round = 0; round <= kPromotions; ++round) {
-        Placement candidate = place_in_order(intervals, order, top, peak.bytes);
-        order = promote(order, intervals, candidate, peak.bytes);
-        if (take(std::move(candidate))) return best;
+    for (std::vector<size_t> order : orders) {
+      for (int round = 0; round < kPromotions; ++round) {
+        order = promote(order, intervals, *candidate, peak.bytes);
+        *candidate = place_in_order(intervals, order, top, peak.bytes);
+        if (take(*candidate)) return best;
       }
+      ++candidate;
+    }
   return best;
 }
 
