@@ -200,10 +200,11 @@ void TrainStep::finish(StepResult& result) {
 }
 
 StepResult TrainStep::step(std::span<const Row> rows, int64_t step, double lr) {
-  set_hyper(lr);
+  const bool updates_apart = update_program_ != ProgramId::none;
+  if (!updates_apart) set_hyper(lr);
   StepResult result = backward(rows, step);
   if (result.tokens == 0) return result;
-  if (update_program_ != ProgramId::none)
+  if (updates_apart)
     update(lr, result);
   else
     finish(result);
