@@ -1,9 +1,11 @@
 // lamina bench: measured figures, and the signature.
 #include "bench.h"
 
+#include <algorithm>
 #include <fstream>
 
 #include "base/cpu.h"
+#include "train/flops.h"
 #include "train/signature.h"
 
 namespace lamina::cli {
@@ -24,6 +26,31 @@ int run(const Options& options) {
 }
 
 }  // namespace
+
+double StepTimes::least() const { return *std::min_element(ms.begin(), ms.end()); }
+
+double StepTimes::median() const {
+  std::vector<double> sorted = ms;
+  std::sort(sorted.begin(), sorted.end());
+  return 0.5 * (sorted[(sorted.size() - 1) / 2] + sorted[sorted.size() / 2]);
+}
+
+Json steps_json(const ModelSource& model, const ShapeOptions& shape, int64_t seq, int threads, const StepTimes& times,
+                double peak_gflops) {
+  const double tokens = static_cast<double>(shape.batch * shape.accumulate * seq);
+  const double flops = model_flops_per_token(model.config, seq) * tokens;
+  return {{"model", model.name},
+          {"batch", shape.batch},
+          {"seq", seq},
+          {"accumulate", shape.accumulate},
+          {"precision", "fp32"},
+          {"threads", threads},
+          {"steps", times.ms.size()},
+          {"step_ms_min", times.least()},
+          {"step_ms_median", times.median()},
+          {"tokens_per_s", tokens / times.least() * 1e3},
+          {"peak_fraction", peak_fraction(flops, times.least() * 1e-3, peak_gflops)}};
+}
 
 int64_t process_peak_bytes() {
   std::ifstream status("/proc/self/status");

@@ -2,12 +2,25 @@
 #pragma once
 
 #include "command.h"
+#include "train/options.h"
+#include "train/weights.h"
 
 namespace lamina::cli {
 
 void add_bench_kernels(const Command& bench);
 void add_bench_step(const Command& bench);
 void add_bench_peers(const Command& bench);
+
+struct StepTimes {
+  std::vector<double> ms;  // at least one
+
+  double least() const;
+  double median() const;
+};
+
+// What one run of whole steps says of itself, whoever made them. `peak_gflops` is that of the threads in use.
+Json steps_json(const ModelSource& model, const ShapeOptions& shape, int64_t seq, int threads, const StepTimes& times,
+                double peak_gflops);
 
 // The most memory this process ever held, as the system counts it; 0 where it does not say.
 int64_t process_peak_bytes();

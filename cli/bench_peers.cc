@@ -10,10 +10,7 @@
 #include "embedded/kLlmcPeer.h"
 #include "embedded/kTorchPeer.h"
 #include "io/hf_config.h"
-#include "train/flops.h"
-#include "train/options.h"
 #include "train/version.h"
-#include "train/weights.h"
 #include "worker.h"
 
 namespace lamina::cli {
@@ -45,15 +42,8 @@ void for_each_option(O& o, F&& f) {
 
 // One engine's side of a comparison.
 struct Timed {
-  std::vector<double> step_ms;
+  StepTimes times;
   Json last;  // what it said at the end
-
-  double least() const { return *std::min_element(step_ms.begin(), step_ms.end()); }
-  double median() const {
-    std::vector<double> sorted = step_ms;
-    std::sort(sorted.begin(), sorted.end());
-    return 0.5 * (sorted[(sorted.size() - 1) / 2] + sorted[sorted.size() / 2]);
-  }
 };
 
 // A folder that goes when this does.
@@ -85,8 +75,8 @@ class Peers {
     theirs.read();
     std::pair<Timed, Timed> out;
     for (int64_t i = 0; i < options_.steps; ++i) {
-      out.first.step_ms.push_back(ours.ask().at("step_ms"));
-      out.second.step_ms.push_back(theirs.ask().at("step_ms"));
+      out.first.times.ms.push_back(ours.ask().at("step_ms"));
+      out.second.times.ms.push_back(theirs.ask().at("step_ms"));
     }
     out.second.last = theirs.finish();
     out.first.last = ours.finish();
@@ -94,24 +84,13 @@ class Peers {
   }
 
   Json run_json(const std::string& engine, const std::string& version, const Timed& timed, double peak) const {
-    const double tokens = static_cast<double>(options_.batch * options_.accumulate * seq_);
-    const double flops = model_flops_per_token(model_.config, seq_) * tokens;
     const Json& said = timed.last.contains("runs") ? timed.last["runs"][0] : timed.last;
-    return {{"engine", engine},
-            {"engine_version", version},
-            {"model", model_.name},
-            {"batch", options_.batch},
-            {"seq", seq_},
-            {"accumulate", options_.accumulate},
-            {"precision", "fp32"},
-            {"threads", threads_},
-            {"steps", timed.step_ms.size()},
-            {"step_ms_min", timed.least()},
-            {"step_ms_median", timed.median()},
-            {"tokens_per_s", tokens / timed.least() * 1e3},
-            {"peak_fraction", peak_fraction(flops, timed.least() * 1e-3, peak)},
-            {"process_peak_bytes", said.at("process_peak_bytes")},
-            {"compile_ms", said.at("compile_ms")}};
+    Json out = steps_json(model_, options_, seq_, threads_, timed.times, peak);
+    out["engine"] = engine;
+    out["engine_version"] = version;
+    out["process_peak_bytes"] = said.at("process_peak_bytes");
+    out["compile_ms"] = said.at("compile_ms");
+    return out;
   }
 
   int64_t seq() const { return seq_; }
@@ -220,8 +199,10 @@ int run(const Options& given) {
     const double peak = peaks.at("fp32_gflops");
     runs.push_back(peers.run_json("lamina", kVersion, ours, peak));
     runs.push_back(peers.run_json(peer, theirs.last.at("engine_version"), theirs, peak));
-    ratios.push_back(
-        {{"versus", peer}, {"batch", options.batch}, {"seq", peers.seq()}, {"ratio", theirs.least() / ours.least()}});
+    ratios.push_back({{"versus", peer},
+                      {"batch", options.batch},
+                      {"seq", peers.seq()},
+                      {"ratio", theirs.times.least() / ours.times.least()}});
   }
   if (options.json) {
     print_json({{"cpu", cpu_name()}, {"peaks", peaks}, {"runs", runs}, {"ratios", ratios}});

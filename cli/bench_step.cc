@@ -38,7 +38,7 @@ void for_each_option(O& o, F&& f) {
 }
 
 struct Measured {
-  std::vector<double> step_ms;
+  StepTimes times;
   std::vector<double> peaks;  // Gflop/s, between the steps
   int64_t tokens = 0;
 
@@ -79,40 +79,25 @@ Measured measure(Session& session, const Options& options, const CompiledModel& 
   peak();
   if (options.turns) print_json({{"ready", true}});
   std::string line;
-  while (options.turns ? static_cast<bool>(std::getline(std::cin, line)) : std::ssize(out.step_ms) < options.steps) {
-    out.step_ms.push_back(milliseconds_of(step));
+  while (options.turns ? static_cast<bool>(std::getline(std::cin, line)) : std::ssize(out.times.ms) < options.steps) {
+    out.times.ms.push_back(milliseconds_of(step));
     peak();
-    if (options.turns) print_json({{"step_ms", out.step_ms.back()}});
+    if (options.turns) print_json({{"step_ms", out.times.ms.back()}});
   }
-  if (out.step_ms.empty()) throw_error(ErrorCode::invalid, "--turns: expected a line for each step, got none");
+  if (out.times.ms.empty()) throw_error(ErrorCode::invalid, "--turns: expected a line for each step, got none");
   return out;
 }
 
-Json run_json(const CompiledModel& model, const Measured& measured) {
-  std::vector<double> sorted = measured.step_ms;
-  std::sort(sorted.begin(), sorted.end());
-  const double tokens = static_cast<double>(measured.tokens);
-  const double flops = model_flops_per_token(model.model.config, model.options.seq) * tokens;
-  const double median = sorted.size() % 2 == 1 ? sorted[sorted.size() / 2]
-                                               : 0.5 * (sorted[sorted.size() / 2 - 1] + sorted[sorted.size() / 2]);
-  const double fraction = peak_fraction(flops, sorted.front() * 1e-3, measured.peak());
-  return {{"model", model.model.name},
-          {"batch", model.options.batch},
-          {"seq", model.options.seq},
-          {"accumulate", model.options.accumulate},
-          {"precision", "fp32"},
-          {"isa", isa_name(model.options.isa)},
-          {"threads", model.threads},
-          {"steps", measured.step_ms.size()},
-          {"step_ms_min", sorted.front()},
-          {"step_ms_median", median},
-          {"tokens_per_s", tokens / sorted.front() * 1e3},
-          {"model_flops", flops},
-          {"peak_fraction", fraction},
-          {"limit_fraction", fraction},
-          {"plan_bytes", model.compiled.plan.total_bytes(model.threads)},
-          {"process_peak_bytes", process_peak_bytes()},
-          {"compile_ms", model.compiled.compile_ms}};
+Json run_json(const Options& options, const CompiledModel& model, const Measured& measured) {
+  Json out = steps_json(model.model, options, model.options.seq, model.threads, measured.times, measured.peak());
+  out["isa"] = isa_name(model.options.isa);
+  out["model_flops"] =
+      model_flops_per_token(model.model.config, model.options.seq) * static_cast<double>(measured.tokens);
+  out["limit_fraction"] = out["peak_fraction"];
+  out["plan_bytes"] = model.compiled.plan.total_bytes(model.threads);
+  out["process_peak_bytes"] = process_peak_bytes();
+  out["compile_ms"] = model.compiled.compile_ms;
+  return out;
 }
 
 int run(const Options& options) {
@@ -124,7 +109,7 @@ int run(const Options& options) {
   Session session(model.compiled.plan, model.threads, limit);
   initialise(session, parameter_specs(model.model.config), 1);
   const Measured measured = measure(session, options, model);
-  const Json run = run_json(model, measured);
+  const Json run = run_json(options, model, measured);
   if (options.json) {
     print_json({{"cpu", cpu_name()},
                 {"peaks", {{"fp32_gflops", measured.peak()}, {"fp32_gflops_windows", measured.peaks}}},
@@ -134,7 +119,7 @@ int run(const Options& options) {
   print(fmt::format("{} {}x{} x{}, {} threads, {}: {:.1f} ms a step at best, {:.1f} in the median of {}\n",
                     model.model.name, options.batch, model.options.seq, options.accumulate, model.threads,
                     isa_name(model.options.isa), run["step_ms_min"].get<double>(), run["step_ms_median"].get<double>(),
-                    measured.step_ms.size()));
+                    measured.times.ms.size()));
   print(fmt::format("{:.0f} tokens/s, {:.3f} of the peak of {:.1f} Gflop/s, {} bytes in the process at most\n",
                     run["tokens_per_s"].get<double>(), run["limit_fraction"].get<double>(), measured.peak(),
                     run["process_peak_bytes"].get<int64_t>()));
