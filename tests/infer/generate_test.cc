@@ -208,10 +208,13 @@ TEST(Generator, P4_AnInterruptionMayFallIntoAPrompt) {
 }
 
 TEST(Generator, P7_ALongLoopStaysAsItWas) {
-  TinyModel model(2);
-  Generator generator = model.generator();
-  const std::vector<Prompt> rows = TinyModel::rows({kPrompts[0]});
-  test::expect_steady([&] { generator.generate(rows, {.max_tokens = 4}); });
+  test::expect_steady([] {
+    auto model = std::make_unique<TinyModel>(2);
+    auto generator = std::make_unique<Generator>(model->generator());
+    return [model = std::move(model), generator = std::move(generator), rows = TinyModel::rows({kPrompts[0]})] {
+      generator->generate(rows, {.max_tokens = 4});
+    };
+  });
 }
 
 TEST(Generator, NeedsAPlanThatGenerates) {

@@ -148,21 +148,29 @@ def state():
 
 @pytest.mark.parametrize("what", ["train", "generate"])
 def test_p7_a_long_loop_stays_as_it_was(folder, what):
-    model = lamina.Model.from_pretrained(folder)
-    trainer = lamina.Trainer(model)
+    """In the end as fast as one made anew: timed in turn, so that the machine's own changes of speed meet both."""
     ids = tiny.tokens(18).reshape(2, 9)
-    call = {"train": lambda: trainer.step(ids), "generate": lambda: model.generate([[1, 2]], max_tokens=4)}[what]
-    times = []
+
+    def make():
+        model = lamina.Model.from_pretrained(folder)
+        trainer = lamina.Trainer(model)
+        return {"train": lambda: trainer.step(ids), "generate": lambda: model.generate([[1, 2]], max_tokens=4)}[what]
+
+    worn = make()
     for number in range(5000):
         if number == 500:
             memory, *others = state()
-        start = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - start)
+        worn()
     memory_after, *others_after = state()
     assert memory_after - memory <= 1 << 20
     assert others_after == others
-    assert min(times[-500:]) <= 1.5 * min(times[500:1000])
+    best, fresh = {}, make()
+    for _ in range(500):
+        for call in (worn, fresh):
+            start = time.perf_counter()
+            call()
+            best[call] = min(best.get(call, 1e9), time.perf_counter() - start)
+    assert best[worn] <= 1.5 * best[fresh]
 
 
 BARE = """
