@@ -95,7 +95,7 @@ void Progress::draw_bar(const StepRecord& record) {
 }
 
 void Progress::step(const StepRecord& record) {
-  if (!record.finite) return;  // the run has said so
+  if (!record.finite || record.tokens == 0) return;  // the run has said so
   if (terminal_) {
     if (record.valid_loss) say(record_text(record));
     draw_bar(record);

@@ -2,7 +2,10 @@
 
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+
 #include "base/error.h"
+#include "train/batches.h"
 
 namespace nb = nanobind;
 
@@ -106,6 +109,19 @@ Batch::Batch(const nb::object& ids, const nb::object& targets) : ids_(ids) {
 
 Batch::Batch(const nb::object& ids) : ids_(ids), ignored_(ids_.width(), -1) {
   for (size_t r = 0; r < ids_.rows(); ++r) rows_.push_back({ids_.row(r), ignored_});
+}
+
+void Batch::isolate(int32_t document_end) {
+  const size_t width = rows_.empty() ? 0 : rows_.front().tokens.size();
+  own_targets_.resize(rows_.size() * width);
+  borders_.resize(own_targets_.size());
+  for (size_t r = 0; r < rows_.size(); ++r) {
+    const std::span<int32_t> targets = std::span(own_targets_).subspan(r * width, width);
+    std::copy(rows_[r].targets.begin(), rows_[r].targets.end(), targets.begin());
+    rows_[r].borders =
+        isolate_documents(rows_[r].tokens, document_end, targets, std::span(borders_).subspan(r * width, width));
+    rows_[r].targets = targets;
+  }
 }
 
 void Batch::shift() {

@@ -45,6 +45,8 @@ class Batch {
  public:
   Batch(const nanobind::object& ids, const nanobind::object& targets);
   explicit Batch(const nanobind::object& ids);  // for forward(): nothing is predicted
+  // No token sees another document, none is predicted from one; each ends with this id.
+  void isolate(int32_t document_end);
 
   const std::vector<Row>& rows() const { return rows_; }
   size_t width() const { return ids_.width(); }
@@ -55,6 +57,7 @@ class Batch {
   Ids ids_;
   std::optional<Ids> targets_;
   std::vector<int32_t> ignored_;
+  std::vector<int32_t> own_targets_, borders_;  // of isolated documents
   std::vector<Row> rows_;
 };
 

@@ -8,6 +8,7 @@
 #include "infer/load.h"
 #include "train/init.h"
 #include "train/options.h"
+#include "train/weights.h"
 
 namespace lamina::python {
 namespace {
@@ -190,7 +191,7 @@ std::vector<Generated> Host::generate(const std::vector<Prompt>& prompts, int64_
 
 void Host::save(const std::string& folder) {
   const std::unique_lock lock = enter();
-  save_model(folder, config_, *newest().session);
+  save_model(*newest().session, folder, config_, parameter_specs(config_));
 }
 
 int64_t Host::add_trainer(const TrainerPlan& plan) {

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "bind.h"
 #include "observe/memory_picture.h"
+#include "train/data.h"
 #include "train/options.h"
 
 namespace nb = nanobind;
@@ -35,13 +36,15 @@ class Trainer {
   Trainer(const Model& model, const TrainOptions& options) : host_(model.host), options_(options) {
     validate(options_);
     rate_ = rate_of(options_);
+    if (options_.isolate_documents) document_end_ = document_end({}, host_->config());
     TrainerPlan plan{compile_options(options_, host_->config()), options_.dropout};
     if (!options_.seq) plan.compile.batch = plan.compile.seq = 1;
     trainer_ = host_->add_trainer(plan);
   }
 
   TrainerStep step(const nb::object& ids, const nb::object& targets) {
-    const Batch batch(ids, targets);
+    Batch batch(ids, targets);
+    if (document_end_) batch.isolate(*document_end_);
     ++steps_;  // with the GIL, so that of two threads each has a number of its own
     TrainerStep out{.step = steps_, .lr = learning_rate(rate_, steps_)};
     try {
@@ -84,17 +87,13 @@ class Trainer {
  private:
   void judge(const TrainerStep& step) {
     skips_in_a_row_ = step.result.finite ? 0 : skips_in_a_row_ + 1;
-    if (skips_in_a_row_ >= options_.max_skips)
-      throw Error(
-          ErrorCode::invalid,
-          fmt::format("training came apart: {} steps in a row were not finite, the last one {} (--max-skips {})",
-                      skips_in_a_row_, step.step, options_.max_skips),
-          "a smaller --lr, a --warmup or --clip 1 may help");
+    check_skips(skips_in_a_row_, options_.max_skips, step.step);
   }
 
   std::shared_ptr<Host> host_;
   TrainOptions options_;
   LearningRate rate_;
+  std::optional<int32_t> document_end_;  // where documents are isolated
   int64_t trainer_ = 0;
   int64_t steps_ = 0;
   int64_t skips_in_a_row_ = 0;
@@ -106,7 +105,7 @@ void make_trainer(Trainer* self, const Model& model, double lr, const std::array
                   double weight_decay, double clip, double clip_layer, int64_t accumulate, const std::string& schedule,
                   int64_t warmup, double min_lr, const std::optional<int64_t>& decay_steps,
                   const std::optional<int64_t>& steps, int64_t seed, const std::optional<double>& dropout,
-                  int64_t max_skips, int64_t batch, const std::optional<int64_t>& seq,
+                  int64_t max_skips, int64_t batch, const std::optional<int64_t>& seq, bool isolate_documents,
                   const std::vector<std::string>& passes) {
   TrainOptions options;
   options.lr = lr;
@@ -126,6 +125,7 @@ void make_trainer(Trainer* self, const Model& model, double lr, const std::array
   options.max_skips = max_skips;
   options.batch = batch;
   options.seq = seq;
+  options.isolate_documents = isolate_documents;
   options.passes = passes;
   const nb::gil_scoped_release release;
   new (self) Trainer(model, options);
@@ -148,7 +148,7 @@ void bind_trainer(nb::module_& m) {
            "clip_layer"_a = usual.clip_layer, "accumulate"_a = usual.accumulate, "schedule"_a = usual.schedule,
            "warmup"_a = usual.warmup, "min_lr"_a = usual.min_lr, "decay_steps"_a = nb::none(), "steps"_a = nb::none(),
            "seed"_a = usual.seed, "dropout"_a = nb::none(), "max_skips"_a = usual.max_skips, "batch"_a = usual.batch,
-           "seq"_a = nb::none(), "passes"_a = usual.passes)
+           "seq"_a = nb::none(), "isolate_documents"_a = usual.isolate_documents, "passes"_a = usual.passes)
       .def("step", &Trainer::step, "ids"_a, "targets"_a = nb::none())
       .def("plan", &Trainer::plan);
 }

@@ -116,6 +116,7 @@ class Trainer:
         max_skips: int = 5,
         batch: int = 4,
         seq: Optional[int] = None,
+        isolate_documents: bool = False,
         passes: Sequence[str] = (),
     ) -> None: ...
     def step(self, ids: Any, targets: Any = None) -> StepResult:

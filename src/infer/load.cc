@@ -23,11 +23,4 @@ LoadedModel load_model(const std::string& folder, const LoadOptions& options) {
   return out;
 }
 
-void save_model(const std::string& folder, const ModelConfig& config, const Session& session) {
-  const std::vector<ParameterSpec> specs = parameter_specs(config);
-  save_hf_folder(folder, config, [&](size_t i, float* data, int64_t stride_k, int64_t stride_n) {
-    session.read(specs[i].name, data, stride_k, stride_n);
-  });
-}
-
 }  // namespace lamina

@@ -1,5 +1,5 @@
-// A HuggingFace folder into a session that was compiled for it, and back. What is generated or evaluated is the
-// caller's business.
+// A HuggingFace folder into a session that was compiled for it. What is generated or evaluated is the caller's
+// business.
 #pragma once
 
 #include <functional>
@@ -30,8 +30,5 @@ struct LoadOptions {
 
 // `folder` holds config.json and weights. Everything that can be wrong with the files is found before memory is taken.
 LoadedModel load_model(const std::string& folder, const LoadOptions& options);
-
-// Parameters of a session into the folder, made if missing: config.json, generation_config.json, model.safetensors.
-void save_model(const std::string& folder, const ModelConfig& config, const Session& session);
 
 }  // namespace lamina

@@ -214,6 +214,7 @@ Manifest parse_manifest(std::string_view text, const std::string& where) {
 
 Manifest read_manifest(const std::string& checkpoint) {
   const std::string path = join(checkpoint, kManifest);
+  if (std::error_code ignored; !fs::exists(path, ignored)) damaged(path, "the file is missing");
   return parse_manifest(read_text_file(path, "the manifest of a checkpoint"), path);
 }
 
@@ -232,6 +233,22 @@ void check_files(const std::string& checkpoint, const Manifest& manifest) {
   }
 }
 
+void require_free_place(const std::string& checkpoint, const std::string& run_id) {
+  std::error_code ignored;
+  if (!fs::exists(checkpoint, ignored)) return;
+  std::string other = run_id;
+  try {
+    other = read_manifest(checkpoint).run_id;
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::invalid) throw;
+  }
+  if (other != run_id)
+    throw Error(ErrorCode::invalid,
+                fmt::format("checkpoint of another run in the way: {}: expected run {}, got {}", checkpoint, run_id,
+                            quote_text(other)),
+                "move it to a folder of its own");
+}
+
 CheckpointWriter::CheckpointWriter(const std::string& folder, int64_t step) : folder_(folder), step_(step) {
   const std::string name = fmt::format("step-{}", step);
   temporary_ = hidden_name(folder, name);
@@ -247,17 +264,7 @@ CheckpointWriter::~CheckpointWriter() {
 }
 
 void CheckpointWriter::commit(const std::string& run_id, const Json& state) {
-  if (std::error_code ignored; fs::exists(target_, ignored)) {
-    std::string other;
-    try {
-      other = read_manifest(target_).run_id;
-    } catch (const Error&) {
-      other = run_id;  // damaged: nobody's
-    }
-    if (other != run_id)
-      throw_error(ErrorCode::invalid, "checkpoint of another run in the way: {}: expected run {}, got {}", target_,
-                  run_id, other);
-  }
+  require_free_place(target_, run_id);
   Manifest manifest{.step = step_, .run_id = run_id, .files = {}, .state = state};
   for (const fs::directory_entry& entry : fs::directory_iterator(temporary_))
     manifest.files[entry.path().filename().string()] = sum_up(entry.path().string());

@@ -45,6 +45,10 @@ Manifest read_manifest(const std::string& checkpoint);
 // Compares sizes first, then every byte with its hash. Throws Error that names the file and, where it can, the tensor.
 void check_files(const std::string& checkpoint, const Manifest& manifest);
 
+// Whether a checkpoint of this run may take the place: throws Error(invalid) where one of another run stands there.
+// What is damaged is nobody's.
+void require_free_place(const std::string& checkpoint, const std::string& run_id);
+
 class CheckpointWriter {
  public:
   CheckpointWriter(const std::string& folder, int64_t step);  // in `folder`, which is there

@@ -21,7 +21,29 @@ std::vector<Source> one_source(std::string name, TokenStream ids) {
   return out;
 }
 
+// Whether anything is predicted: an id, not the last one, that does not end a document.
+bool has_target(const TokenStream& ids, int32_t document_end) {
+  std::vector<int32_t> block(4096);
+  for (int64_t at = 0; at < ids.size() - 1; at += std::ssize(block)) {
+    block.resize(static_cast<size_t>(std::min<int64_t>(std::ssize(block), ids.size() - 1 - at)));
+    ids.read(at, block);
+    if (std::any_of(block.begin(), block.end(), [&](int32_t id) { return id != document_end; })) return true;
+  }
+  return false;
+}
+
 }  // namespace
+
+std::span<const int32_t> isolate_documents(std::span<const int32_t> tokens, int32_t end, std::span<int32_t> targets,
+                                           std::span<int32_t> borders) {
+  size_t found = 0;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] != end) continue;
+    targets[i] = kIgnored;
+    if (i + 1 < tokens.size()) borders[found++] = static_cast<int32_t>(i + 1);
+  }
+  return borders.first(found);
+}
 
 Batches::Batches(TokenStream ids, const BatchOptions& options)
     : Batches(one_source(options.what, std::move(ids)), options) {}
@@ -33,6 +55,9 @@ Batches::Batches(std::vector<Source> sources, const BatchOptions& options)
     if (source.ids.size() < least)
       throw_error(ErrorCode::invalid, "not enough ids: {}, expected at least {} (a window and its last target), got {}",
                   source.name, least, source.ids.size());
+    if (options.document_end && !has_target(source.ids, *options.document_end))
+      throw_error(ErrorCode::invalid, "nothing to predict: {}, expected a document of 2 ids or more, got none",
+                  source.name);
     windows_.push_back((source.ids.size() - 1 + seq - 1) / seq);
     all_windows_ += windows_.back();
   }
@@ -76,19 +101,9 @@ void Batches::fill(int64_t r, size_t source, int64_t index) {
   std::copy(own.begin() + 1, own.end(), targets.begin());
   Row& row = rows_[static_cast<size_t>(r)];
   row = {.tokens = own.first(count), .targets = targets};
-  if (options_.document_end) row.borders = isolate(r, row.tokens, targets);
-}
-
-// Takes the targets out that follow the end of a document, and gives the places where the next ones begin.
-std::span<const int32_t> Batches::isolate(int64_t r, std::span<const int32_t> tokens, std::span<int32_t> targets) {
-  const std::span<int32_t> borders = std::span(borders_).subspan(static_cast<size_t>(r * options_.seq), tokens.size());
-  size_t found = 0;
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    if (tokens[i] != *options_.document_end) continue;
-    targets[i] = kIgnored;
-    if (i + 1 < tokens.size()) borders[found++] = static_cast<int32_t>(i + 1);
-  }
-  return borders.first(found);
+  if (options_.document_end)
+    row.borders = isolate_documents(row.tokens, *options_.document_end, targets,
+                                    std::span(borders_).subspan(static_cast<size_t>(r * seq), count));
 }
 
 }  // namespace lamina

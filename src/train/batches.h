@@ -33,9 +33,14 @@ struct BatchOptions {
   std::string what = "data";  // names the data of a single stream in an error
 };
 
+// Takes the targets out that follow the end of a document, and writes where the next ones begin in front of `borders`,
+// which has a place for each token. Returns the part that was written.
+std::span<const int32_t> isolate_documents(std::span<const int32_t> tokens, int32_t end, std::span<int32_t> targets,
+                                           std::span<int32_t> borders);
+
 class Batches {
  public:
-  // Throws Error(invalid) that names the source and both numbers for too few ids.
+  // Throws Error(invalid) that names the source for too few ids, with both numbers, and for ids without any target.
   Batches(std::vector<Source> sources, const BatchOptions& options);
   Batches(TokenStream ids, const BatchOptions& options);
 
@@ -48,7 +53,6 @@ class Batches {
 
  private:
   void fill(int64_t r, size_t source, int64_t index);
-  std::span<const int32_t> isolate(int64_t r, std::span<const int32_t> tokens, std::span<int32_t> targets);
 
   std::vector<Source> sources_;
   std::vector<int64_t> windows_;  // of each source

@@ -161,7 +161,7 @@ std::optional<FoundCheckpoint> find_checkpoint(const std::string& folder, const 
         throw_error(ErrorCode::invalid, "damaged checkpoint: {}: \"settings\", expected an object", place.path);
       return found;
     } catch (const Error& error) {
-      if (error.code() == ErrorCode::unsupported) throw;
+      if (error.code() != ErrorCode::invalid) throw;  // a file that cannot be read now may be whole
       if (damage.empty()) damage = error.what();
       say(fmt::format("warning: {}; passed over", error.what()));
     }

@@ -57,7 +57,7 @@ struct FoundCheckpoint {
 };
 
 // The newest whole checkpoint of this run; a line for each one that was passed over. None where there is none of this
-// run; throws Error where there are and not one is whole, or where one was written by a newer version.
+// run; throws Error where there are and not one is whole, where one cannot be read, or where a newer version wrote it.
 std::optional<FoundCheckpoint> find_checkpoint(const std::string& folder, const std::string& run_id,
                                                const std::function<void(const std::string&)>& say);
 

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "io/append_file.h"
-#include "train/trainer.h"
+#include "train/record.h"
 
 namespace lamina {
 

@@ -86,6 +86,10 @@ CompileOptions compile_options(const ShapeOptions& options, const ModelConfig& c
   out.batch = options.batch;
   out.seq = resolve_seq(options, config);
   out.accumulate = options.accumulate;
+  if (out.batch * out.accumulate > kMostTokens / out.seq)
+    throw_error(ErrorCode::usage,
+                "step too large: --batch {} times --accumulate {} rows of {} tokens, expected at most {} tokens a step",
+                out.batch, out.accumulate, out.seq, kMostTokens);
   out.update = {.beta1 = options.betas[0],
                 .beta2 = options.betas[1],
                 .eps = options.eps,

@@ -15,6 +15,7 @@ template <typename O, typename T>
 concept OptionsOf = std::derived_from<std::remove_const_t<O>, T>;
 
 constexpr double kMostCount = 1 << 20;
+constexpr int64_t kMostTokens = int64_t{1} << 27;  // of a step: their ids are held in memory
 
 // What is compiled, and on how many threads it runs.
 struct ShapeOptions {
@@ -142,7 +143,7 @@ void validate(const TrainOptions& options);
 // The rates of a run of so many steps. Throws Error(invalid) where warm-up and decay do not fit into them.
 LearningRate learning_rate_of(const TrainOptions& options, int64_t steps);
 
-// What the compiler is asked for; `seq` resolved and checked against the config.
+// What the compiler is asked for; `seq` resolved and checked against the config, and the size of a step.
 int64_t resolve_seq(const ShapeOptions& options, const ModelConfig& config);
 CompileOptions compile_options(const ShapeOptions& options, const ModelConfig& config);
 ModelConfig with_dropout(ModelConfig config, std::optional<double> dropout);

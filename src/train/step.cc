@@ -211,6 +211,14 @@ StepResult TrainStep::step(std::span<const Row> rows, int64_t step, double lr) {
   return result;
 }
 
+void check_skips(int64_t in_a_row, int64_t most, int64_t step) {
+  if (in_a_row < most) return;
+  throw Error(ErrorCode::invalid,
+              fmt::format("training came apart: {} steps in a row were not finite, the last one {} (--max-skips {})",
+                          in_a_row, step, most),
+              "a smaller --lr, a --warmup or --clip 1 may help");
+}
+
 EvalStep::EvalStep(Session& session) : session_(session), inputs_(session), program_(required(session, "eval")) {}
 
 void EvalStep::add(std::span<const Row> rows, EvalResult& total) {

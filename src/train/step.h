@@ -113,6 +113,9 @@ class TrainStep {
   int64_t updates_ = 0;
 };
 
+// Throws Error(invalid) where so many steps in a row, up to `step`, were not finite that a run should end.
+void check_skips(int64_t in_a_row, int64_t most, int64_t step);
+
 struct EvalResult {
   double loss_sum = 0.0;
   int64_t tokens = 0;

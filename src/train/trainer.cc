@@ -20,6 +20,7 @@
 #include "train/metrics.h"
 #include "train/resume.h"
 #include "train/run_folder.h"
+#include "train/saver.h"
 #include "train/step.h"
 
 namespace lamina {
@@ -117,6 +118,8 @@ class Run {
 
   // Everything that can fail does so here: sizes, memory, weights.
   void prepare() {
+    CompileOptions request = compile_options(options_, config_);
+    request.eval = true;
     const int64_t rows = options_.batch * options_.accumulate;
     std::optional<int32_t> end;
     if (options_.isolate_documents) end = document_end(data_, config_);
@@ -131,8 +134,6 @@ class Run {
       state_.evaluation_due = false;  // --allow-changes took the data away
     plan_steps();
     specs_ = parameter_specs(config_);
-    CompileOptions request = compile_options(options_, config_);
-    request.eval = true;
     request.isa = kept_isa(request.isa);
     Compiled compiled = compile(config_, request);
     isa_ = request.isa;
@@ -157,6 +158,9 @@ class Run {
                   epochs);
     steps_ = options_.steps.value_or(epochs * each);
     rate_ = learning_rate_of(options_, steps_);
+    if (rate_.warmup >= steps_)
+      hooks_.say(fmt::format("warning: --warmup {} takes all of the {} steps: the rate does not reach --lr {}",
+                             rate_.warmup, steps_, options_.lr));
   }
 
   // The rung of kernels is kept, so that bits are: the best one, or the one that LAMINA_ISA names, unless the run began
@@ -248,7 +252,13 @@ class Run {
       lock_.emplace(options_.out);
       require_new_folder(options_.out);  // another process may have come and gone while the data was read
     }
-    make_folder(checkpoints_folder(options_.out));
+    saver_.emplace(SaverOptions{.out = options_.out,
+                                .run_id = result_.run_id,
+                                .source = {*session_, config_, specs_, data_.tokenizer ? &*data_.tokenizer : nullptr},
+                                .settings = settings_,
+                                .keep = options_.keep,
+                                .say = hooks_.say},
+                   state_.step, steps_);
     write_file(path("lamina.json"), description_.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
     metrics_.emplace(path("metrics.jsonl"), state_.step);
     events_.emplace(options_.out, state_.step);
@@ -269,7 +279,10 @@ class Run {
       log([&] { metrics_->write(record), events_->write(record); });
       hooks_.step(record);
       count_skips(record);
-      if (!last && (is_due(options_.save_every) || best)) save_in_between();
+      if (!last && (is_due(options_.save_every) || best)) {
+        log([&] { metrics_->sync(); });
+        if (saver_->try_save(state_)) saved_step_ = state_.step;
+      }
     }
   }
 
@@ -317,7 +330,7 @@ class Run {
     const StepResult step = train_step_->step(train_batches_->rows(record.step), record.step, record.lr);
     record.step_ms = milliseconds_since(begin);
     record.tokens = step.tokens;
-    record.loss = step.loss;
+    record.loss = step.tokens > 0 ? step.loss : std::nan("");
     record.grad_norm = step.grad_norm;
     record.finite = step.finite;
     if (!step.finite) record.not_finite = std::isfinite(step.loss) ? bad_tensor() : "loss";
@@ -330,7 +343,10 @@ class Run {
     state_.tokens += step.tokens;
     own_tokens_ += step.tokens;
     step_seconds_ += seconds;
-    if (step.finite) state_.loss = step.loss;
+    if (step.tokens == 0)
+      hooks_.say(fmt::format("step {}: nothing to learn, its rows hold no target", record.step));
+    else if (step.finite)
+      state_.loss = step.loss;
   }
 
   // HuggingFace's name of the tensor whose gradient was not finite; several parameters may lie in one.
@@ -360,39 +376,7 @@ class Run {
     hooks_.say(fmt::format("step {} skipped: {} is not finite (loss {}, gradient norm {}; {} in a row)", record.step,
                            record.not_finite == "loss" ? "the loss" : "the gradient of " + record.not_finite,
                            record.loss, record.grad_norm, state_.skips_in_a_row));
-    if (state_.skips_in_a_row >= options_.max_skips)
-      throw Error(
-          ErrorCode::invalid,
-          fmt::format("training came apart: {} steps in a row were not finite, the last one {} (--max-skips {})",
-                      state_.skips_in_a_row, record.step, options_.max_skips),
-          "a smaller --lr, a --warmup or --clip 1 may help");
-  }
-
-  // The checkpoint comes last: where it stands, all the rest does.
-  void save() {
-    save_model(*session_, options_.out, config_, specs_);
-    const Tokenizer* tokenizer = data_.tokenizer ? &*data_.tokenizer : nullptr;
-    if (tokenizer != nullptr) save_tokenizer(options_.out, *tokenizer, config_.n_positions);
-    log([&] { metrics_->sync(); });
-    const std::string folder = checkpoints_folder(options_.out);
-    save_checkpoint(folder, result_.run_id,
-                    {.session = *session_, .config = config_, .specs = specs_, .tokenizer = tokenizer}, state_,
-                    settings_);
-    saved_step_ = state_.step;
-    try {
-      keep_checkpoints(folder, result_.run_id, options_.keep, state_.step, state_.best_step);
-    } catch (const Error& error) {  // all is saved
-      hooks_.say(fmt::format("warning: an old checkpoint was not removed: {}", error.what()));
-    }
-  }
-
-  // A full disk must not end a run that could still be saved elsewhere or later.
-  void save_in_between() {
-    try {
-      save();
-    } catch (const std::exception& error) {  // memory may be short as well
-      hooks_.say(fmt::format("warning: not saved: {}; the run goes on", error.what()));
-    }
+    check_skips(state_.skips_in_a_row, options_.max_skips, record.step);
   }
 
   void finish() {
@@ -400,7 +384,10 @@ class Run {
       hooks_.say("stopped before the first step: no model was saved");
       return;
     }
-    if (saved_step_ != state_.step) save();
+    if (saved_step_ != state_.step) {
+      log([&] { metrics_->sync(); });
+      saver_->save(state_);
+    }
     if (own_tokens_ == 0) return;
     result_.peak_gflops_after = fma_peak_gflops(isa_, session_->team(), kPeakSeconds);
     const double tokens = static_cast<double>(own_tokens_);
@@ -445,6 +432,7 @@ class Run {
   std::optional<FolderLock> lock_;
   std::optional<MetricsFile> metrics_;
   std::optional<EventFile> events_;
+  std::optional<Saver> saver_;
   bool log_failed_ = false;
   nlohmann::json stored_run_;             // lamina.json as it was found
   std::optional<FoundCheckpoint> found_;  // what the run goes on from

@@ -7,23 +7,9 @@
 #include <string>
 
 #include "train/options.h"
+#include "train/record.h"
 
 namespace lamina {
-
-struct StepRecord {
-  int64_t step = 0;
-  int64_t steps = 0;   // of the whole run
-  int64_t tokens = 0;  // valid targets of this step
-  double loss = 0.0;
-  double lr = 0.0;
-  double grad_norm = 0.0;
-  bool finite = true;           // false: the step was skipped
-  std::string not_finite = {};  // then: "loss", or the HuggingFace name of the tensor whose gradient it was
-  double step_ms = 0.0;
-  double tokens_per_s = 0.0;
-  double peak_fraction = 0.0;
-  std::optional<double> valid_loss = {};  // after this step
-};
 
 struct TrainHooks {
   std::function<void(const std::string&)> say = [](const std::string&) {};  // a line for people

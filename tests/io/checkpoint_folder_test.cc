@@ -146,7 +146,7 @@ TEST(CheckpointFolder, RefusesByName) {
   refuse([](Json& m) { m["files"]["config.json"]["xxh3_128"] = "12"; }, ErrorCode::invalid, {"config.json", "32"});
   refuse([](Json& m) { m["files"]["config.json"] = 1; }, ErrorCode::invalid, {"bytes"});
   expect_error([&] { parse_manifest("[]", "m"); }, ErrorCode::invalid, {"format"});
-  expect_error([&] { read_manifest(dir.file("none")); }, ErrorCode::io, {"none"});
+  expect_error([&] { read_manifest(dir.file("none")); }, ErrorCode::invalid, {"none", "missing"});
 }
 
 TEST(CheckpointFolder, TakesThePlaceOfADamagedOneOnly) {

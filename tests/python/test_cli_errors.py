@@ -57,6 +57,7 @@ def assert_nothing_written(tmp_path):
     (["generate", "none", "--prompt", "a", "--prompt-ids", "1"], ["--prompt", "--prompt-ids"]),
     (["eval", "none", "--data", "none", "--batch", "0"], ["--batch", "0"]),
     (["plan", "--batch", "0"], ["--batch", "0"]),
+    (["plan", "--batch", "1048576", "--accumulate", "1048576"], ["--batch", "--accumulate", "134217728"]),
     (["plan", "--passes=-none"], ["none"]),
     (["inspect", "graph", "--format", "svg"], ["--format", "svg"]),
     (["inspect", "graph", "--after", "none"], ["none", "set_layout"]),

@@ -216,3 +216,11 @@ def test_no_bar_where_there_is_no_terminal(tmp_path):
     assert steps == ["1/25", "10/25", "20/25", "25/25"]
     # What decays and what does not is said at the start.
     assert b"10 tensors, 7952 values" in result.stderr and b"18 tensors, 448 values" in result.stderr
+
+
+def test_a_warm_up_that_takes_all_steps_is_told(tmp_path):
+    ids = write_ids(tmp_path / "ids.bin", 100)
+    args = ["train", "--model", write_config(tmp_path / "config.json"), "--data", ids, "--seq", "8", "--steps", "3", "--warmup"]
+    for warmup, told in (("3", True), ("2", False)):
+        done = lamina(*args, warmup, "--out", tmp_path / warmup)
+        assert done.returncode == 0 and (b"does not reach --lr" in done.stderr) == told, done.stderr

@@ -160,6 +160,14 @@ def test_training_on_isolated_documents(tokenizer, tmp_path):
     assert json.loads((tmp_path / "run" / "lamina.json").read_text())["options"]["isolate_documents"] is True
     again = ok_json("train", *args, "--out", tmp_path / "accumulated", "--batch", "1", "--accumulate", "4")
     assert again["loss"] == pytest.approx(result["loss"], rel=1e-5)
+    none = _ids(tmp_path / "late.bin", [96] * 48 + [5, 6, 7, 8])  # a step in order that has no target: not an error
+    done = lamina("train", "--model", tmp_path / "config.json", "--data", none, "--isolate-documents", "--batch", "1", "--seq",
+                  "16", "--out", tmp_path / "late")
+    assert done.returncode == 0 and done.stderr.count(b"nothing to learn") == 3, done.stderr
+    ends = _ids(tmp_path / "ends.bin", [96] * 200)
+    for data in [["--data", ends], ["--data", tmp_path / "all.bin", "--valid", ends]]:
+        fails(1, ["nothing to predict"], "train", "--model", tmp_path / "config.json", *data, "--isolate-documents", "--out",
+              tmp_path / "none")
     write_config(tmp_path / "config.json", eos_token_id=None)
     fails(1, ["--isolate-documents", "eos_token_id"], "train", *args, "--out", tmp_path / "none")
     (tmp_path / "t.jsonl").write_text("".join(json.dumps({"text": f"the sea {i}"}) + "\n" for i in range(40)))

@@ -91,10 +91,23 @@ def test_each_option_exists_under_its_name():
     # Data, files and the course of a run are the loop's around step().
     course = {"model", "data", "out", "tokenizer", "vocab_size", "token_type", "invalid_utf8", "valid", "valid_fraction",
               "epochs", "eval_every", "save_every", "log_every", "json", "help"}
-    later = {"keep", "resume", "allow_changes", "text_field", "isolate_documents"}
+    later = {"keep", "resume", "allow_changes", "text_field"}
     train = options_of("train")
     assert train - course - later <= keywords(("Trainer", "__init__")) | load
     assert keywords(("Trainer", "__init__")) - {"self", "model"} <= train
+
+
+def test_isolated_documents_learn_what_each_alone_would(folder):
+    """Two documents in one row: the loss is that of the two alone, weighted by their targets."""
+    first, second, end = [5, 9, 33, 12], [44, 7, 61], 96
+    model = lamina.Model.from_pretrained(folder)
+    alone = [model.loss([[*document, end]]) for document in (first, second)]
+    trainer = lamina.Trainer(model, isolate_documents=True)
+    row = [[*first, end, *second, end]]
+    result = trainer.step(row)
+    assert result.tokens == 7
+    assert result.loss == pytest.approx((4 * alone[0] + 3 * alone[1]) / 7, rel=1e-6)
+    assert lamina.Trainer(lamina.Model.from_pretrained(folder)).step(row).tokens == 8
 
 
 @pytest.mark.parametrize("options", [

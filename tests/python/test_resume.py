@@ -249,6 +249,7 @@ def test_r9_a_stranger_in_the_way_is_an_error_and_stays(straight, tmp_path):
     shutil.copy(straight / "run" / "lamina.json", tmp_path / "run")
     before = (place / "manifest.json").read_bytes()
     fails(1, ["another run", f"step-{STEPS}"], *args, "--resume")
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()  # found before the first step
     assert (place / "manifest.json").read_bytes() == before
 
 

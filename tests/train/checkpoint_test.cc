@@ -149,6 +149,11 @@ TEST(Checkpoint, FindsTheNewestWholeOneOfThisRun) {
   dir.write("step-30/optimizer.safetensors", "x");
   EXPECT_EQ(find_checkpoint(dir.path(), kRun, say)->state.step, 20);
   EXPECT_TRUE(test::names(said.back(), "step-30")) << said.back();
+  // What cannot be read may be whole: nothing older is taken in its place.
+  std::filesystem::remove(dir.file("step-30/manifest.json"));
+  std::filesystem::create_directory(dir.file("step-30/manifest.json"));
+  expect_error([&] { find_checkpoint(dir.path(), kRun, ignore); }, ErrorCode::io, {"step-30"});
+  std::filesystem::remove_all(dir.file("step-30"));
   // A folder under another number holds what it holds.
   std::filesystem::rename(dir.file("step-20"), dir.file("step-40"));
   EXPECT_EQ(find_checkpoint(dir.path(), kRun, say)->state.step, 10);
