@@ -33,19 +33,27 @@ struct KernelCase {
 std::vector<KernelCase> gemm_cases();
 std::vector<KernelCase> other_cases();
 
+struct Timing {
+  double seconds = 0.0;
+  double peak_gflops = 0.0;  // fp32, the best window; 0 for a case that does not count operations
+};
+
 // A case bound to memory.
 class BoundCase {
  public:
   BoundCase(const KernelCase& wanted, Isa isa, int threads);
   const Kernel& kernel() const { return *kernel_; }
-  // Seconds of the fastest of the runs that fit in about `budget` seconds, three at least.
-  double time(ThreadTeam& team, double budget);
+  // The fastest of the runs that fit in about `budget` seconds, three at least, each between two windows of the peak:
+  // on machines that change their speed both are as fast as these moments allow.
+  Timing time(ThreadTeam& team, double budget);
 
  private:
   void bind(const std::vector<Operand>& operands, Isa isa, std::vector<TensorArg>& args);
   double run_once(ThreadTeam& team);
 
   const Kernel* kernel_;
+  Isa isa_;
+  double flops_;
   Attrs attrs_;
   std::vector<Memory> memory_;
   std::vector<TensorArg> in_, out_;
