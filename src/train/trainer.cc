@@ -90,8 +90,7 @@ class Run {
         .valid = options_.valid,
         .valid_fraction = options_.valid_fraction,
         .token_type = options_.token_type,
-        .documents = {.invalid = options_.invalid_utf8 == "replace" ? InvalidUtf8::replace : InvalidUtf8::refuse,
-                      .text_field = options_.text_field},
+        .documents = {.invalid = invalid_utf8_mode(options_.invalid_utf8), .text_field = options_.text_field},
         .threads = options_.thread_count(),
         .trained_vocab = source_.folder.empty() ? options_.vocab_size.value_or(config_.vocab_size) : 0,
         .seq = seq_};

@@ -2,11 +2,12 @@
 import json
 import os
 import struct
+import subprocess
 
 import numpy as np
 import pytest
 
-from cli_support import (fails, lamina, ok, ok_json, tiny_tensors, write_config, write_ids, write_safetensors, write_text,
+from cli_support import (BINARY, fails, lamina, ok, ok_json, tiny_tensors, write_config, write_ids, write_safetensors, write_text,
                          write_tiny)
 
 pytestmark = pytest.mark.tiny
@@ -17,6 +18,13 @@ def train_tiny(tmp_path, *more):
     config = write_config(tmp_path / "config.json")
     ids = write_ids(tmp_path / "ids.bin")
     return ["train", "--model", config, "--data", ids, "--out", tmp_path / "run", "--steps", "2", "--batch", "2", *more]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tokenizer")
+    ok("tokenize", "train", "--data", write_text(folder / "text.txt"), "--vocab-size", "260", "--out", folder)
+    return folder
 
 
 def assert_nothing_written(tmp_path):
@@ -86,12 +94,11 @@ def test_a_pipe_nobody_writes_to_is_not_waited_for(tmp_path):
 
 # As /dev/full and /dev/stdout are, which a rename would put a file in the place of.
 @pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/proc/self/fd/1")])
-def test_only_a_file_gives_way_to_output(make, tmp_path):
-    folder, text = tmp_path / "tokenizer", write_text(tmp_path / "text.txt")
-    ok("tokenize", "train", "--data", text, "--vocab-size", "260", "--out", folder)
+def test_only_a_file_gives_way_to_output(make, tokenizer, tmp_path):
+    text = write_text(tmp_path / "text.txt")
     make(tmp_path / "out")
     before = os.lstat(tmp_path / "out")
-    fails(1, [tmp_path / "out", "regular file"], "tokenize", "encode", "--tokenizer", folder, "--file", text, "--out",
+    fails(1, [tmp_path / "out", "regular file"], "tokenize", "encode", "--tokenizer", tokenizer, "--file", text, "--out",
           tmp_path / "out")
     after = os.lstat(tmp_path / "out")
     assert (before.st_ino, before.st_mode) == (after.st_ino, after.st_mode)
@@ -262,6 +269,23 @@ def test_text_that_is_not_utf8(tmp_path):
     fails(1, ["bad.txt", "byte 2", "ff"], "train", "--model", tmp_path / "config.json", "--data", tmp_path / "bad.txt",
           "--out", tmp_path / "run")
     assert_nothing_written(tmp_path)
+
+
+def test_the_hint_names_an_option_that_the_command_has(tokenizer, tmp_path):
+    bad = tmp_path / "bad.txt"
+    bad.write_bytes(b"ab\xff")
+    config = write_config(tmp_path / "config.json", vocab_size=300)
+    hint = "hint: --invalid-utf8 replace"
+    for args in (["tokenize", "train", "--data", bad, "--vocab-size", "300", "--out", tmp_path / "other"],
+                 ["tokenize", "encode", "--tokenizer", tokenizer, "--file", bad],
+                 ["tokenize", "encode", "--tokenizer", tokenizer, "--data", bad, "--out", tmp_path / "ids.bin"],
+                 ["train", "--model", config, "--data", bad, "--out", tmp_path / "run"]):
+        result = lamina(*args)
+        assert result.returncode == 1 and hint in result.stderr.decode(), args
+    model = write_tiny(tmp_path / "model")
+    for args in (["--batch-file", bad], ["--prompt", b"ab\xff"], ["--stop", b"\xff"]):
+        result = subprocess.run([BINARY, "generate", model, "--tokenizer", tokenizer, *args], capture_output=True, timeout=60)
+        assert b"UTF-8" in result.stderr and b"--invalid-utf8" not in result.stderr, args
 
 
 def test_text_and_token_files_together(tmp_path):
