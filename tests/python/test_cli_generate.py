@@ -13,11 +13,6 @@ GREEDY = tiny.GREEDY[(3, 91)]
 BATCH = [(3, 91), (3, 7), (47, 30, 79, 88, 91)]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tiny.write(tmp_path_factory.mktemp("tiny"))
-
-
 def lines(path, *prompts):
     path.write_text("".join(" ".join(map(str, prompt)) + "\n" for prompt in prompts))
     return path
