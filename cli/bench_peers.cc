@@ -10,6 +10,7 @@
 #include "embedded/kLlmcPeer.h"
 #include "embedded/kTorchPeer.h"
 #include "io/hf_config.h"
+#include "io/json.h"
 #include "train/version.h"
 #include "worker.h"
 
@@ -46,6 +47,8 @@ struct Timed {
   Json last;  // what it said at the end
 };
 
+JsonReader answer(const std::string& engine, const Json& line) { return {line, "bad answer of an engine: " + engine}; }
+
 // A folder that goes when this does.
 struct TemporaryFolder {
   std::string path;
@@ -75,8 +78,8 @@ class Peers {
     theirs.read();
     std::pair<Timed, Timed> out;
     for (int64_t i = 0; i < options_.steps; ++i) {
-      out.first.times.ms.push_back(ours.ask().at("step_ms"));
-      out.second.times.ms.push_back(theirs.ask().at("step_ms"));
+      out.first.times.ms.push_back(answer("lamina", ours.ask())["step_ms"].as<double>());
+      out.second.times.ms.push_back(answer(peer, theirs.ask())["step_ms"].as<double>());
     }
     out.second.last = theirs.finish();
     out.first.last = ours.finish();
@@ -84,12 +87,13 @@ class Peers {
   }
 
   Json run_json(const std::string& engine, const std::string& version, const Timed& timed, double peak) const {
-    const Json& said = timed.last.contains("runs") ? timed.last["runs"][0] : timed.last;
+    JsonReader said = answer(engine, timed.last);
+    if (said["runs"].present()) said = said["runs"].entry(0);
     Json out = steps_json(model_, options_, seq_, threads_, timed.times, peak);
     out["engine"] = engine;
     out["engine_version"] = version;
-    out["process_peak_bytes"] = said.at("process_peak_bytes");
-    out["compile_ms"] = said.at("compile_ms");
+    out["process_peak_bytes"] = said["process_peak_bytes"].count();
+    out["compile_ms"] = said["compile_ms"].as<double>();
     return out;
   }
 
@@ -195,10 +199,11 @@ int run(const Options& given) {
   for (const std::string& peer : options.versus) {
     say("lamina and {} in turn, {} steps each", peer, options.steps);
     const auto [ours, theirs] = peers.compare(peer);
-    peaks = ours.last.at("peaks");
-    const double peak = peaks.at("fp32_gflops");
+    const JsonReader measured = answer("lamina", ours.last)["peaks"];
+    peaks = measured.object();
+    const double peak = measured["fp32_gflops"].as<double>();
     runs.push_back(peers.run_json("lamina", kVersion, ours, peak));
-    runs.push_back(peers.run_json(peer, theirs.last.at("engine_version"), theirs, peak));
+    runs.push_back(peers.run_json(peer, answer(peer, theirs.last)["engine_version"].as<std::string>(), theirs, peak));
     ratios.push_back({{"versus", peer},
                       {"batch", options.batch},
                       {"seq", peers.seq()},

@@ -150,7 +150,6 @@ void check_decoder(const Json& root, const std::string& where) {
 }
 
 void check_model(const Json& model, const std::string& where) {
-  if (!model.is_object()) bad(where, "model, expected an object, got " + json_text(model));
   expect_value(model, "type", "BPE", where, "model");
   expect_value(model, "continuing_subword_prefix", "", where, "model");
   expect_value(model, "end_of_word_suffix", "", where, "model");
@@ -189,20 +188,18 @@ struct Added {
 
 std::vector<Added> read_added(const Json& root, const std::string& where) {
   std::vector<Added> out;
-  const Json list = root.value("added_tokens", Json::array());
-  if (!list.is_array()) bad(where, "added_tokens, expected a list, got " + json_text(list));
-  for (const Json& token : list) {
-    if (!token.is_object() || !token.contains("id") || !token["id"].is_number_unsigned() ||
-        !token.contains("content") || !token["content"].is_string() ||
-        token["content"].get_ref<const std::string&>().empty())
-      bad(where, "added_tokens, expected objects with id and content, got " + json_text(token));
-    const std::string content = token["content"].get<std::string>();
+  const JsonReader list = JsonReader(root, "bad tokenizer: " + where)["added_tokens"];
+  for (size_t i = 0; list.present() && i < list.list().size(); ++i) {
+    const JsonReader token = list.entry(i);
+    const std::string content = token["content"].as<std::string>();
+    if (content.empty()) token["content"].refuse("a text of one character or more");
     const std::string name = "added token " + quote_text(content, 40);
-    if (token["id"].get<uint64_t>() > uint64_t{1} << 30) bad(where, name + ": id " + json_text(token["id"]));
-    if (token.value("special", Json(false)) != Json(true)) refuse(where, name, "special true", "false");
+    const int64_t id = token["id"].count();
+    if (id > int64_t{1} << 30) token["id"].refuse("an id below 2^30");
+    if (!token["special"].as_or(false)) refuse(where, name + ": special", "true", "false");
     for (const char* key : {"single_word", "lstrip", "rstrip"})
-      if (token.value(key, Json(false)) != Json(false)) refuse(where, name + ": " + key, "false", "true");
-    out.push_back({token["id"].get<int32_t>(), content});
+      if (token[key].as_or(false)) refuse(where, name + ": " + key, "false", "true");
+    out.push_back({static_cast<int32_t>(id), content});
   }
   return out;
 }
@@ -243,12 +240,13 @@ void guess_specials(Spelt& spelt) {
 
 LoadedTokenizer parse_tokenizer_json(std::string_view text, const std::string& where) {
   const Json root = parse_json(text, where, kLimits);
-  if (!root.is_object() || !root.contains("model")) bad(where, "expected an object with \"model\"");
+  (void)JsonReader(root, "bad tokenizer: " + where)["model"].object();
   std::vector<std::string> warnings;
   check_pipeline(root, where, warnings);
   const Json& model = root["model"];
   check_model(model, where);
-  if (!model.contains("vocab") || !model.contains("merges")) bad(where, "model, expected vocab and merges");
+  for (const char* key : {"vocab", "merges"})
+    if (!model.contains(key)) bad(where, fmt::format("model, expected {} in it, got nothing", key));
   const std::vector<Added> added = read_added(root, where);
   size_t extra = 0;
   for (const Added& token : added) extra += in_vocab(model["vocab"], token.content) ? 0 : 1;

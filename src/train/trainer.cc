@@ -64,8 +64,7 @@ class Run {
     const std::string folder = checkpoints_folder(options_.out);
     if (const int64_t count = remove_temporaries(options_.out) + remove_temporaries(folder); count > 0)
       hooks_.say(fmt::format("{} unfinished file{} of a killed process removed", count, count == 1 ? "" : "s"));
-    const std::string id = stored_run_.is_object() ? stored_run_["run_id"].get<std::string>() : std::string();
-    found_ = find_checkpoint(folder, id, hooks_.say);
+    found_ = find_checkpoint(folder, stored_run_.id, hooks_.say);
     if (!found_) return;
     state_ = found_->state;
     saved_step_ = result_.resumed_from = state_.step;
@@ -78,8 +77,8 @@ class Run {
     config_ = with_dropout(source_.config, options_.dropout);
     seq_ = resolve_seq(options_, config_);
     data_ = open_data(data_options(), hooks_.say);
-    if (found_ && data_.tokenizer_source == found_->path)  // it stands for the one that the run began with
-      data_.tokenizer_source = found_->settings.value("tokenizer", data_.tokenizer_source);
+    if (found_ && data_.tokenizer_source == found_->path && !found_->tokenizer.empty())
+      data_.tokenizer_source = found_->tokenizer;  // the one that the run began with
     fit_vocabulary();
     check_token_files(data_, config_.vocab_size);
   }
@@ -162,7 +161,7 @@ class Run {
   // with another that this machine has too.
   Isa kept_isa(Isa selected) {
     if (!found_ || std::getenv("LAMINA_ISA") != nullptr) return selected;
-    const std::optional<Isa> stored = parse_isa(found_->settings.value("isa", std::string()));
+    const std::optional<Isa> stored = parse_isa(found_->isa);
     if (!stored || *stored == selected || !cpu_has(*stored)) return selected;
     hooks_.say(fmt::format("kernels for {}, as the run began, not for {}", isa_name(*stored), isa_name(selected)));
     return *stored;
@@ -209,8 +208,8 @@ class Run {
     const Changes changes = compare_settings(found_->settings, settings_, state_.step);
     refuse_changes(changes, options_.allow_changes, found_->path);
     for (const std::string& line : changes.others) hooks_.say("changed: " + line);
-    description_["run_id"] = stored_run_["run_id"];
-    description_["resumed"] = stored_run_.value("resumed", nlohmann::json::array());
+    description_["run_id"] = stored_run_.id;
+    description_["resumed"] = stored_run_.resumed;
     description_["resumed"].push_back({{"step", state_.step}, {"changes", changes.others}});
   }
 
@@ -445,7 +444,7 @@ class Run {
   std::optional<MetricsFile> metrics_;
   std::optional<EventFile> events_;
   bool log_failed_ = false;
-  nlohmann::json stored_run_;             // lamina.json as it was found
+  StoredRun stored_run_;
   std::optional<FoundCheckpoint> found_;  // what the run goes on from
   nlohmann::json description_, settings_;
   LearningRate rate_;
