@@ -137,6 +137,7 @@ class Peers {
                        {"threads", threads_},
                        {"warmup", options_.warmup},
                        {"clip", options_.clip},
+                       {"clip_layer", options_.clip_layer},
                        {"betas", options_.betas},
                        {"eps", options_.eps},
                        {"weight_decay", options_.weight_decay},
@@ -152,6 +153,8 @@ class Peers {
     std::vector<std::string> out{program, folder_.path + "/weights.bin"};
     for (int64_t number : {options_.batch, seq_, options_.warmup, model_.config.vocab_size, model_.config.n_positions,
                            model_.config.n_layer, model_.config.n_head, model_.config.n_embd})
+      out.push_back(fmt::format("{}", number));
+    for (double number : {options_.betas[0], options_.betas[1], options_.eps, options_.weight_decay})
       out.push_back(fmt::format("{}", number));
     return out;
   }
@@ -172,9 +175,16 @@ void check(const Options& options) {
   const bool llmc = std::find(options.versus.begin(), options.versus.end(), "llm.c") != options.versus.end();
   if (llmc && !std::filesystem::exists(options.llmc + "/train_gpt2.c"))
     throw_error(ErrorCode::usage, "--llmc: expected the folder of llm.c's train_gpt2.c, got \"{}\"", options.llmc);
-  if (llmc && options.accumulate != 1)
-    throw_error(ErrorCode::usage, "--accumulate: llm.c's C trainer does not accumulate, expected 1, got {}",
-                options.accumulate);
+  if (!llmc) return;
+  const auto lacks = [](const char* option, const char* what, double neutral, double given) {
+    if (given != neutral)
+      throw_error(ErrorCode::usage, "{}: llm.c's C trainer has no {}, expected {}, got {}", option, what, neutral,
+                  given);
+  };
+  lacks("--accumulate", "accumulation", 1.0, static_cast<double>(options.accumulate));
+  lacks("--dropout", "dropout", 0.0, *options.dropout);
+  lacks("--clip-layer", "clipping", 0.0, options.clip_layer);
+  if (options.clip > 0.0) say("llm.c's C trainer has no clipping: its steps leave --clip {} out", options.clip);
 }
 
 void print_table(const Json& runs, const Json& ratios) {

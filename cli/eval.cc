@@ -6,6 +6,7 @@
 #include "base/cpu.h"
 #include "command.h"
 #include "infer/load.h"
+#include "io/text_files.h"
 #include "io/tokenizer_files.h"
 #include "train/batches.h"
 #include "train/data.h"
@@ -48,6 +49,8 @@ void for_each_option(O& o, F&& f) {
 
 void check(const Options& options) {
   check_options(options);
+  for (const std::string& path : options.data)
+    if (split_weight(path).weight) bad_value("data", "a path without a weight, since all of the data counts", path);
   check_token_type(options.token_type);
   (void)invalid_utf8_mode(options.invalid_utf8);
   if (!options.memory_limit.empty()) parse_bytes("memory-limit", options.memory_limit);

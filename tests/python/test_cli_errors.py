@@ -7,7 +7,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from cli_support import (BINARY, fails, lamina, ok, ok_json, tiny_tensors, write_config, write_ids, write_safetensors, write_text,
+from cli_support import (BINARY, LLMC, fails, lamina, ok, ok_json, tiny_tensors, write_config, write_ids, write_safetensors, write_text,
                          write_tiny)
 
 pytestmark = pytest.mark.tiny
@@ -64,6 +64,10 @@ def assert_nothing_written(tmp_path):
     (["generate", "none", "--max-tokens", "0"], ["max_tokens", "0"]),
     (["generate", "none", "--prompt", "a", "--prompt-ids", "1"], ["--prompt", "--prompt-ids"]),
     (["eval", "none", "--data", "none", "--batch", "0"], ["--batch", "0"]),
+    (["eval", "none", "--data", "none=2"], ["--data", "without a weight", "none=2"]),
+    (["bench", "peers", "--versus", "llm.c", "--llmc", LLMC, "--clip-layer", "1"], ["--clip-layer", "expected 0", "1"]),
+    (["bench", "peers", "--versus", "llm.c", "--llmc", LLMC, "--dropout", "0.1"], ["--dropout", "expected 0", "0.1"]),
+    (["bench", "peers", "--versus", "llm.c", "--llmc", LLMC, "--accumulate", "2"], ["--accumulate", "expected 1", "2"]),
     (["plan", "--batch", "0"], ["--batch", "0"]),
     (["plan", "--passes=-none"], ["none"]),
     (["inspect", "graph", "--format", "svg"], ["--format", "svg"]),
