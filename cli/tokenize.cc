@@ -2,6 +2,7 @@
 #include "base/cpu.h"
 #include "base/thread_team.h"
 #include "command.h"
+#include "io/atomic_file.h"
 #include "io/bpe_train.h"
 #include "io/documents.h"
 #include "io/encode_documents.h"
@@ -98,6 +99,7 @@ Tokenizer open_tokenizer(const std::string& folder) {
 int run(const TrainTokenizer& options) {
   check_options(options);
   const InvalidUtf8 invalid = invalid_utf8_mode(options.invalid_utf8);
+  check_tokenizer_folder(options.out);
   BpeTrainer trainer;
   int64_t bytes = 0;
   DocumentReader reader(expand_data_paths(options.data, {".txt", ".jsonl"}), {invalid, options.text_field}, say_line);
@@ -130,6 +132,7 @@ int encode_corpus(const Encode& options) {
     throw_error(ErrorCode::usage, "contradiction: --data and --file {}, expected one of them", options.file);
   const EncodeOptions how{.special = special_mode(options.special)};
   const DocumentOptions documents{invalid_utf8_mode(options.invalid_utf8), options.text_field};
+  check_output_file(options.out);
   const Tokenizer tokenizer = open_tokenizer(options.tokenizer);
   DocumentReader reader(expand_data_paths(options.data, {".txt", ".jsonl"}), documents, say_line);
   ThreadTeam team(options.threads ? static_cast<int>(*options.threads) : cpu_count());
@@ -160,6 +163,7 @@ int run(const Encode& options) {
   if (!options.data.empty()) return encode_corpus(options);
   const SpecialMode special = special_mode(options.special);
   const InvalidUtf8 invalid = invalid_utf8_mode(options.invalid_utf8);
+  if (!options.out.empty()) check_output_file(options.out);
   const Tokenizer tokenizer = open_tokenizer(options.tokenizer);
   const std::string path = options.file.empty() ? "-" : options.file;
   const std::string content = read_input(path);

@@ -18,6 +18,7 @@ using Json = nlohmann::json;
 
 constexpr JsonLimits kLimits{.bytes = int64_t{128} << 20, .depth = 32};
 constexpr const char* kJson = "tokenizer.json";
+constexpr const char* kConfig = "tokenizer_config.json";
 constexpr const char* kPairs[][2] = {{"vocab.json", "merges.txt"}, {"encoder.json", "vocab.bpe"}};
 
 // A vocabulary as the files spell it, with what is needed to look parts of merges up.
@@ -355,10 +356,22 @@ std::string tokenizer_config_text(const Tokenizer& tokenizer, int64_t max_length
   return root.dump(2) + "\n";
 }
 
+void check_tokenizer_folder(const std::string& folder) {
+  std::error_code ignored;
+  for (const char* name : {"lamina.json", "config.json", "checkpoints"})
+    if (fs::exists(fs::path(folder) / name, ignored))
+      throw Error(
+          ErrorCode::invalid,
+          fmt::format("folder of a model: {}: expected a new folder or one of a tokenizer, got one that holds {}",
+                      folder, name),
+          "the tokenizer of a model belongs to its weights: name another folder");
+  check_output_folder(folder, {kJson, kConfig});
+}
+
 void save_tokenizer(const std::string& folder, const Tokenizer& tokenizer, int64_t max_length) {
   make_folder(folder);
   write_file((fs::path(folder) / kJson).string(), tokenizer_json_text(tokenizer));
-  write_file((fs::path(folder) / "tokenizer_config.json").string(), tokenizer_config_text(tokenizer, max_length));
+  write_file((fs::path(folder) / kConfig).string(), tokenizer_config_text(tokenizer, max_length));
 }
 
 }  // namespace lamina

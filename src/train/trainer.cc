@@ -43,6 +43,7 @@ class Run {
       find_start();
     else
       require_new_folder(options_.out);
+    if (!found_) check_output_folder(options_.out, {"lamina.json"});
     open();
     prepare();
     if (!finished()) {

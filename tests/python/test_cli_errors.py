@@ -108,6 +108,37 @@ def test_only_a_file_gives_way_to_output(make, tokenizer, tmp_path):
     assert (before.st_ino, before.st_mode) == (after.st_ino, after.st_mode)
 
 
+# Before any work: what is to be read does not exist, and is not complained of.
+def test_output_that_cannot_be_written_is_found_first(tokenizer, tmp_path):
+    (tmp_path / "file").write_text("keep")
+    (tmp_path / "taken" / "tokenizer.json").mkdir(parents=True)
+    (tmp_path / "dangling").symlink_to(tmp_path / "gone" / "too")
+    for out in ["file/x/y", "dangling", "/proc/none/run"]:
+        fails(1, ["cannot create folder", out], "train", "--data", "none", "--model", "none", "--out", out, cwd=tmp_path)
+        fails(1, ["cannot create folder", out], "tokenize", "train", "--data", "none", "--vocab-size", "300", "--out", out,
+              cwd=tmp_path)
+    fails(1, ["taken/tokenizer.json"], "tokenize", "train", "--data", "none", "--vocab-size", "300", "--out", "taken",
+          cwd=tmp_path)
+    for out in ["gone/ids.bin", "taken", "file/ids.bin"]:
+        for data in ["--data", "--file"]:
+            fails(1, ["cannot", out], "tokenize", "encode", "--tokenizer", "none", data, "none", "--out", out, cwd=tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["dangling", "file", "taken"]
+    assert (tmp_path / "file").read_text() == "keep"
+
+
+def test_a_model_keeps_its_tokenizer(tmp_path):
+    text = write_text(tmp_path / "text.txt")
+    args = ["tokenize", "train", "--data", text, "--vocab-size", "260", "--out"]
+    for name in ["config.json", "lamina.json", "checkpoints"]:
+        folder = tmp_path / f"with_{name}"
+        (folder / name).mkdir(parents=True)
+        (folder / "tokenizer.json").write_text("mine")
+        fails(1, ["folder of a model", folder, "expected", f"got one that holds {name}"], *args, folder)
+        assert (folder / "tokenizer.json").read_text() == "mine"
+    ok(*args, tmp_path / "tok")
+    ok(*args, tmp_path / "tok")  # a tokenizer may be learned again
+
+
 def test_a_peer_that_dies_is_told_of_once(tmp_path):
     config = write_config(tmp_path / "config.json")
     fails(1, ["torch ended early", "exit 0"], "bench", "peers", "--model", config, "--steps", "1", "--threads", "1",
