@@ -10,6 +10,7 @@
 #include "embedded/kLlmcPeer.h"
 #include "embedded/kTorchPeer.h"
 #include "io/hf_config.h"
+#include "io/json.h"
 #include "train/version.h"
 #include "worker.h"
 
@@ -46,6 +47,8 @@ struct Timed {
   Json last;  // what it said at the end
 };
 
+JsonReader answer(const std::string& engine, const Json& line) { return {line, "bad answer of an engine: " + engine}; }
+
 // A folder that goes when this does.
 struct TemporaryFolder {
   std::string path;
@@ -75,8 +78,8 @@ class Peers {
     theirs.read();
     std::pair<Timed, Timed> out;
     for (int64_t i = 0; i < options_.steps; ++i) {
-      out.first.times.ms.push_back(ours.ask().at("step_ms"));
-      out.second.times.ms.push_back(theirs.ask().at("step_ms"));
+      out.first.times.ms.push_back(answer("lamina", ours.ask())["step_ms"].as<double>());
+      out.second.times.ms.push_back(answer(peer, theirs.ask())["step_ms"].as<double>());
     }
     out.second.last = theirs.finish();
     out.first.last = ours.finish();
@@ -84,12 +87,13 @@ class Peers {
   }
 
   Json run_json(const std::string& engine, const std::string& version, const Timed& timed, double peak) const {
-    const Json& said = timed.last.contains("runs") ? timed.last["runs"][0] : timed.last;
+    JsonReader said = answer(engine, timed.last);
+    if (said["runs"].present()) said = said["runs"].entry(0);
     Json out = steps_json(model_, options_, seq_, threads_, timed.times, peak);
     out["engine"] = engine;
     out["engine_version"] = version;
-    out["process_peak_bytes"] = said.at("process_peak_bytes");
-    out["compile_ms"] = said.at("compile_ms");
+    out["process_peak_bytes"] = said["process_peak_bytes"].count();
+    out["compile_ms"] = said["compile_ms"].as<double>();
     return out;
   }
 
@@ -133,6 +137,7 @@ class Peers {
                        {"threads", threads_},
                        {"warmup", options_.warmup},
                        {"clip", options_.clip},
+                       {"clip_layer", options_.clip_layer},
                        {"betas", options_.betas},
                        {"eps", options_.eps},
                        {"weight_decay", options_.weight_decay},
@@ -148,6 +153,8 @@ class Peers {
     std::vector<std::string> out{program, folder_.path + "/weights.bin"};
     for (int64_t number : {options_.batch, seq_, options_.warmup, model_.config.vocab_size, model_.config.n_positions,
                            model_.config.n_layer, model_.config.n_head, model_.config.n_embd})
+      out.push_back(fmt::format("{}", number));
+    for (double number : {options_.betas[0], options_.betas[1], options_.eps, options_.weight_decay})
       out.push_back(fmt::format("{}", number));
     return out;
   }
@@ -168,9 +175,16 @@ void check(const Options& options) {
   const bool llmc = std::find(options.versus.begin(), options.versus.end(), "llm.c") != options.versus.end();
   if (llmc && !std::filesystem::exists(options.llmc + "/train_gpt2.c"))
     throw_error(ErrorCode::usage, "--llmc: expected the folder of llm.c's train_gpt2.c, got \"{}\"", options.llmc);
-  if (llmc && options.accumulate != 1)
-    throw_error(ErrorCode::usage, "--accumulate: llm.c's C trainer does not accumulate, expected 1, got {}",
-                options.accumulate);
+  if (!llmc) return;
+  const auto lacks = [](const char* option, const char* what, double neutral, double given) {
+    if (given != neutral)
+      throw_error(ErrorCode::usage, "{}: llm.c's C trainer has no {}, expected {}, got {}", option, what, neutral,
+                  given);
+  };
+  lacks("--accumulate", "accumulation", 1.0, static_cast<double>(options.accumulate));
+  lacks("--dropout", "dropout", 0.0, *options.dropout);
+  lacks("--clip-layer", "clipping", 0.0, options.clip_layer);
+  if (options.clip > 0.0) say("llm.c's C trainer has no clipping: its steps leave --clip {} out", options.clip);
 }
 
 void print_table(const Json& runs, const Json& ratios) {
@@ -195,10 +209,11 @@ int run(const Options& given) {
   for (const std::string& peer : options.versus) {
     say("lamina and {} in turn, {} steps each", peer, options.steps);
     const auto [ours, theirs] = peers.compare(peer);
-    peaks = ours.last.at("peaks");
-    const double peak = peaks.at("fp32_gflops");
+    const JsonReader measured = answer("lamina", ours.last)["peaks"];
+    peaks = measured.object();
+    const double peak = measured["fp32_gflops"].as<double>();
     runs.push_back(peers.run_json("lamina", kVersion, ours, peak));
-    runs.push_back(peers.run_json(peer, theirs.last.at("engine_version"), theirs, peak));
+    runs.push_back(peers.run_json(peer, answer(peer, theirs.last)["engine_version"].as<std::string>(), theirs, peak));
     ratios.push_back({{"versus", peer},
                       {"batch", options.batch},
                       {"seq", peers.seq()},

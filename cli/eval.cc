@@ -6,6 +6,7 @@
 #include "base/cpu.h"
 #include "command.h"
 #include "infer/load.h"
+#include "io/text_files.h"
 #include "io/tokenizer_files.h"
 #include "train/batches.h"
 #include "train/data.h"
@@ -48,10 +49,10 @@ void for_each_option(O& o, F&& f) {
 
 void check(const Options& options) {
   check_options(options);
-  if (!options.token_type.empty() && !parse_token_type(options.token_type))
-    bad_value("token-type", "u16, u32 or i32", options.token_type);
-  if (options.invalid_utf8 != "error" && options.invalid_utf8 != "replace")
-    bad_value("invalid-utf8", "error or replace", options.invalid_utf8);
+  for (const std::string& path : options.data)
+    if (split_weight(path).weight) bad_value("data", "a path without a weight, since all of the data counts", path);
+  check_token_type(options.token_type);
+  (void)invalid_utf8_mode(options.invalid_utf8);
   if (!options.memory_limit.empty()) parse_bytes("memory-limit", options.memory_limit);
   (void)select_isa();
 }
@@ -75,8 +76,7 @@ Data open(const Options& options, const ModelConfig& config, int64_t seq) {
       .paths = options.data,
       .valid_fraction = 0.0,
       .token_type = options.token_type,
-      .documents = {.invalid = options.invalid_utf8 == "replace" ? InvalidUtf8::replace : InvalidUtf8::refuse,
-                    .text_field = options.text_field},
+      .documents = {.invalid = invalid_utf8_mode(options.invalid_utf8), .text_field = options.text_field},
       .threads = options.threads ? static_cast<int>(*options.threads) : cpu_count(),
       .seq = seq};
   if (!options.tokenizer.empty())

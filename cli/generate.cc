@@ -47,7 +47,11 @@ void for_each_option(O& o, F&& f) {
           "batch-file", "FILE",
           "a prompt on each line (ids where there is no tokenizer); in FILE.jsonl an object with prompt or prompt_ids"},
       o.batch_file);
-  f(OptionRow{"echo", "", "print the prompt before the new text"}, o.echo);
+  f(
+      OptionRow{
+          "echo", "",
+          "print each prompt before its new text, ids where there is no tokenizer; with --json as keys of their own"},
+      o.echo);
   f(OptionRow{"max-tokens", "N", "new ids of a row (default: 128, or what the context leaves to it)"}, o.max_tokens);
   f(OptionRow{"temperature", "T", "divides the logits; 0: always the best id"}, o.temperature);
   f(OptionRow{"top-k", "K", "draw from the K best ids only; 0: from all"}, o.top_k);
@@ -177,16 +181,25 @@ std::vector<Prompt> read_prompts(const Options& options, const std::optional<Tok
   return {text_prompt(options, tokenizer, options.prompt.value_or(""), "--prompt")};
 }
 
+std::string ids_text(const std::vector<int32_t>& ids) {
+  std::string out;
+  for (const int32_t id : ids) out += fmt::format("{} ", id);
+  return out;
+}
+
 // What people read: one row as it comes, several when all are done. Without a tokenizer, ids.
 class Output {
  public:
-  Output(const Options& options, const std::optional<Tokenizer>& tokenizer, size_t rows)
-      : show_(rows == 1 && !options.json), echo_(show_ && options.echo ? options.prompt.value_or("") : "") {
-    if (tokenizer) texts_.emplace(*tokenizer, rows, options.stop);
+  Output(const Options& options, const std::optional<Tokenizer>& tokenizer, const std::vector<Prompt>& prompts)
+      : show_(prompts.size() == 1 && !options.json), fronts_(prompts.size()) {
+    if (tokenizer) texts_.emplace(*tokenizer, prompts.size(), options.stop);
+    for (size_t row = 0; row < prompts.size() && options.echo; ++row)
+      fronts_[row] = tokenizer ? tokenizer->decode(prompts[row].ids) : ids_text(prompts[row].ids);
   }
 
   bool push(size_t row, int32_t id) {
-    if (!echo_.empty()) print(std::exchange(echo_, {}));
+    if (!begun_) show(fronts_[row]);
+    begun_ = true;
     show(texts_ ? texts_->push(row, id) : fmt::format("{} ", id));
     return !texts_ || !texts_->stopped(row);
   }
@@ -196,39 +209,46 @@ class Output {
   }
   bool has_text() const { return texts_.has_value(); }
   const std::string& text(size_t row) const { return texts_->text(row); }
+  const std::string& front(size_t row) const { return fronts_[row]; }  // the prompt, where it is to be shown
 
  private:
   void show(const std::string& piece) const {
     if (show_ && !piece.empty()) print(piece);
   }
 
-  bool show_;
-  std::string echo_;
+  bool show_, begun_ = false;
+  std::vector<std::string> fronts_;
   std::optional<RowTexts> texts_;
 };
 
-Json row_json(const Generated& row, const Output& output, size_t r) {
+Json row_json(const Generated& row, const Prompt* echo, const Output& output, size_t r) {
   Json out = {{"ids", row.ids},
               {"text", output.has_text() ? Json(output.text(r)) : Json(nullptr)},
               {"finish_reason", finish_reason_name(row.reason)}};
   if (!row.log_probabilities.empty()) out["log_probabilities"] = row.log_probabilities;
+  if (echo != nullptr) {
+    out["prompt_ids"] = echo->ids;
+    out["prompt"] = output.has_text() ? Json(output.front(r)) : Json(nullptr);
+  }
   return out;
 }
 
-void show(const Options& options, const std::vector<Generated>& rows, const Output& output, double seconds) {
+void show(const Options& options, const std::vector<Prompt>& prompts, const std::vector<Generated>& rows,
+          const Output& output, double seconds) {
   int64_t count = 0;
   for (const Generated& row : rows) count += std::ssize(row.ids);
   const double rate = static_cast<double>(count) / seconds;
   if (options.json) {
     Json all = Json::array();
-    for (size_t r = 0; r < rows.size(); ++r) all.push_back(row_json(rows[r], output, r));
+    for (size_t r = 0; r < rows.size(); ++r)
+      all.push_back(row_json(rows[r], options.echo ? &prompts[r] : nullptr, output, r));
     Json out = options.batch_file.empty() ? all[0] : Json{{"rows", all}};
     out["tokens_per_s"] = rate;
     print_json(out);
     return;
   }
   for (size_t r = 0; r < rows.size() && rows.size() > 1; ++r)
-    print(fmt::format("--- row {}\n{}\n", r,
+    print(fmt::format("--- row {}\n{}{}\n", r, output.front(r),
                       output.has_text() ? output.text(r) : fmt::format("{}", fmt::join(rows[r].ids, " "))));
   say("{} ids, {:.1f} tokens/s", count, rate);
 }
@@ -260,7 +280,7 @@ int run(const Options& options) {
   if (options.end_id.empty() && model.config.eos_token_id)
     wanted.end_ids.push_back(static_cast<int32_t>(*model.config.eos_token_id));
   Generator generator(*model.session, model.config);
-  Output output(options, tokenizer, prompts.size());
+  Output output(options, tokenizer, prompts);
   GenerateHooks hooks;
   hooks.say = [](const std::string& line) { say("{}", line); };
   hooks.id = [&](size_t row, int32_t id) { return output.push(row, id); };
@@ -268,7 +288,7 @@ int run(const Options& options) {
   const std::vector<Generated> out = generator.generate(prompts, wanted, hooks);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   output.finish(prompts.size());
-  show(options, out, output, seconds);
+  show(options, prompts, out, output, seconds);
   return 0;
 }
 

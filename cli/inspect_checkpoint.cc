@@ -38,7 +38,8 @@ Json checkpoint_metadata(const std::string& path) {
   Json out = manifest.state;
   out["step"] = manifest.step;
   out["run_id"] = manifest.run_id;
-  for (const auto& [name, file] : manifest.files) out["files"][name] = {{"bytes", file.bytes}, {"xxh3_128", file.hash}};
+  Json& files = out["files"] = Json::object();
+  for (const auto& [name, file] : manifest.files) files[name] = {{"bytes", file.bytes}, {"xxh3_128", file.hash}};
   return out;
 }
 

@@ -2,6 +2,7 @@
 #include "base/cpu.h"
 #include "base/thread_team.h"
 #include "command.h"
+#include "io/atomic_file.h"
 #include "io/bpe_train.h"
 #include "io/documents.h"
 #include "io/encode_documents.h"
@@ -89,18 +90,6 @@ void for_each_option(O& o, F&& f) {
   f(OptionRow{"tokenizer", "DIR", "folder with a tokenizer.json", kAnyNumber, true}, o.tokenizer);
 }
 
-InvalidUtf8 invalid_mode(const std::string& name) {
-  if (name != "error" && name != "replace") bad_value("invalid-utf8", "error or replace", name);
-  return name == "replace" ? InvalidUtf8::replace : InvalidUtf8::refuse;
-}
-
-SpecialMode special_mode(const std::string& name) {
-  if (name == "text") return SpecialMode::text;
-  if (name == "allow") return SpecialMode::allow;
-  if (name == "error") return SpecialMode::error;
-  bad_value("special", "text, allow or error", name);
-}
-
 Tokenizer open_tokenizer(const std::string& folder) {
   LoadedTokenizer loaded = load_tokenizer(folder);
   for (const std::string& warning : loaded.warnings) say("warning: {}", warning);
@@ -109,7 +98,8 @@ Tokenizer open_tokenizer(const std::string& folder) {
 
 int run(const TrainTokenizer& options) {
   check_options(options);
-  const InvalidUtf8 invalid = invalid_mode(options.invalid_utf8);
+  const InvalidUtf8 invalid = invalid_utf8_mode(options.invalid_utf8);
+  check_tokenizer_folder(options.out);
   BpeTrainer trainer;
   int64_t bytes = 0;
   DocumentReader reader(expand_data_paths(options.data, {".txt", ".jsonl"}), {invalid, options.text_field}, say_line);
@@ -141,7 +131,8 @@ int encode_corpus(const Encode& options) {
   if (!options.file.empty())
     throw_error(ErrorCode::usage, "contradiction: --data and --file {}, expected one of them", options.file);
   const EncodeOptions how{.special = special_mode(options.special)};
-  const DocumentOptions documents{invalid_mode(options.invalid_utf8), options.text_field};
+  const DocumentOptions documents{invalid_utf8_mode(options.invalid_utf8), options.text_field};
+  check_output_file(options.out);
   const Tokenizer tokenizer = open_tokenizer(options.tokenizer);
   DocumentReader reader(expand_data_paths(options.data, {".txt", ".jsonl"}), documents, say_line);
   ThreadTeam team(options.threads ? static_cast<int>(*options.threads) : cpu_count());
@@ -171,7 +162,8 @@ int run(const Encode& options) {
   check_options(options);
   if (!options.data.empty()) return encode_corpus(options);
   const SpecialMode special = special_mode(options.special);
-  const InvalidUtf8 invalid = invalid_mode(options.invalid_utf8);
+  const InvalidUtf8 invalid = invalid_utf8_mode(options.invalid_utf8);
+  if (!options.out.empty()) check_output_file(options.out);
   const Tokenizer tokenizer = open_tokenizer(options.tokenizer);
   const std::string path = options.file.empty() ? "-" : options.file;
   const std::string content = read_input(path);

@@ -10,6 +10,7 @@
 #include "bind.h"
 #include "io/bpe_train.h"
 #include "io/tokenizer_files.h"
+#include "train/options.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -25,13 +26,6 @@ std::string_view text_of(nb::handle text) {
   const char* data = PyUnicode_AsUTF8AndSize(text.ptr(), &size);
   if (data == nullptr) throw nb::python_error();
   return {data, static_cast<size_t>(size)};
-}
-
-SpecialMode special_mode(const std::string& name) {
-  if (name == "text") return SpecialMode::text;
-  if (name == "allow") return SpecialMode::allow;
-  if (name == "error") return SpecialMode::error;
-  throw_error(ErrorCode::usage, "bad option: special, expected text, allow or error, got {}", name);
 }
 
 std::vector<int32_t> encode_text(const Tokenizer& tokenizer, const nb::object& text, const std::string& special) {

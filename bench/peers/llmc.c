@@ -1,6 +1,7 @@
 // Whole training steps of GPT-2 in llm.c's C trainer, for `lamina bench peers`, one for each line on standard input. Its
 // train_gpt2.c is found through -I and brings its own functions; this file only calls them.
-//   usage: llmc CHECKPOINT BATCH SEQ WARMUP VOCAB POSITIONS LAYERS HEADS CHANNELS
+//   usage: llmc CHECKPOINT BATCH SEQ WARMUP VOCAB POSITIONS LAYERS HEADS CHANNELS BETA1 BETA2 EPS WEIGHT_DECAY
+// It has no accumulation, no dropout and no clipping, and its weight decay is that of every parameter.
 #define TESTING
 #include "train_gpt2.c"
 
@@ -39,7 +40,9 @@ static void write_checkpoint(const char* path, const int* shape) {
 }
 
 int main(int argc, char** argv) {
-  if (argc != 10) return 2;
+  if (argc != 14) return 2;
+  float adamw[4];
+  for (int i = 0; i < 4; ++i) adamw[i] = strtof(argv[10 + i], NULL);
   int B = atoi(argv[2]), T = atoi(argv[3]), warmup = atoi(argv[4]), shape[5], done = 0;
   for (int i = 0; i < 5; ++i) shape[i] = atoi(argv[5 + i]);
   write_checkpoint(argv[1], shape);
@@ -58,7 +61,7 @@ int main(int argc, char** argv) {
     gpt2_forward(&model, ids, ids + 1, (size_t)B, (size_t)T);
     gpt2_zero_grad(&model);
     gpt2_backward(&model);
-    gpt2_update(&model, 1e-4f, 0.9f, 0.999f, 1e-8f, 0.0f, ++done);
+    gpt2_update(&model, 1e-4f, adamw[0], adamw[1], adamw[2], adamw[3], ++done);
     if (done == 1) first = now_ms() - start;
     if (done > warmup) fprintf(answers, "{\"step_ms\": %.3f}\n", now_ms() - start);
     if (done == warmup) fprintf(answers, "{\"ready\": true}\n");

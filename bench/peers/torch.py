@@ -26,10 +26,14 @@ def main():
     config._attn_implementation = "sdpa"
     config.use_cache = False
     model = transformers.GPT2LMHeadModel(config).train()
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=1e-4, betas=tuple(options["betas"]), eps=options["eps"],
-        weight_decay=options["weight_decay"], fused=True
-    )
+    blocks = [list(block.parameters()) for block in model.transformer.h]
+    inside = {id(p) for block in blocks for p in block}
+    layers = [[p for p in model.parameters() if id(p) not in inside], *blocks]
+    decays = [  # of matrices and tables
+        {"params": [p for p in model.parameters() if p.dim() > 1], "weight_decay": options["weight_decay"]},
+        {"params": [p for p in model.parameters() if p.dim() <= 1], "weight_decay": 0.0},
+    ]
+    optimizer = torch.optim.AdamW(decays, lr=1e-4, betas=tuple(options["betas"]), eps=options["eps"], fused=True)
     run = torch.compile(model) if options["compile"] else model
     rows = options["batch"] * options["accumulate"]
     ids = torch.randint(0, config.vocab_size, (rows, options["seq"] + 1))
@@ -39,6 +43,9 @@ def main():
             logits = run(batch[:, :-1]).logits
             loss = torch.nn.functional.cross_entropy(logits.reshape(-1, config.vocab_size), batch[:, 1:].reshape(-1))
             (loss / options["accumulate"]).backward()
+        if options["clip_layer"] > 0.0:
+            for layer in layers:
+                torch.nn.utils.clip_grad_norm_(layer, options["clip_layer"])
         if options["clip"] > 0.0:
             torch.nn.utils.clip_grad_norm_(model.parameters(), options["clip"])
         optimizer.step()

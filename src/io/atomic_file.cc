@@ -1,6 +1,7 @@
 #include "io/atomic_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -131,6 +132,27 @@ void make_folder(const std::string& path) {
     } catch (const Error&) {  // a parent that may be written and not read
     }
   }
+}
+
+void check_output_file(const std::string& path) { const AtomicFile tried(path); }
+
+void check_output_folder(const std::string& path, const std::vector<std::string>& files) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  fs::path at = path;  // the nearest of it and those above it that is there
+  while (!at.empty() && !fs::exists(fs::symlink_status(at, error))) at = at.parent_path();
+  if (at.empty()) at = ".";
+  if (!fs::is_directory(at, error))
+    throw_error(ErrorCode::io, "cannot create folder: {}: {}, expected a folder, got something else", path,
+                at.string());
+  if (at == path) {
+    for (const std::string& file : files) check_output_file((at / file).string());
+    return;
+  }
+  const std::string tried = temporary_name((at / "folder").string());
+  if (::mkdir(tried.c_str(), 0777) != 0)
+    throw_error(ErrorCode::io, "cannot create folder: {}: {}", path, std::strerror(errno));
+  ::rmdir(tried.c_str());
 }
 
 void sync_folder(const std::string& path) {

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace lamina {
 
@@ -41,6 +42,11 @@ void write_file(const std::string& path, std::string_view content);
 // Makes the folder and those above it where they are missing, and flushes their entries to the disk where it can.
 // Throws Error(io).
 void make_folder(const std::string& path);
+
+// What is written at the end of long work is tried before it: throw Error(io) where the file, or the folder or one of
+// these files in it, could not be made. Nothing is left behind.
+void check_output_file(const std::string& path);
+void check_output_folder(const std::string& path, const std::vector<std::string>& files);
 
 // Flushes the folder's own entries to the disk. Throws Error(io).
 void sync_folder(const std::string& path);

@@ -93,51 +93,37 @@ class ManifestReader {
   ManifestReader(const Json& root, const std::string& where) : root_(root), where_(where) {}
 
   Manifest read() {
-    if (!root_.is_object() || root_.value("format", Json()) != kFormat)
-      damaged(where_, fmt::format("expected an object whose \"format\" is \"{}\"", kFormat));
-    if (root_.value(kHash, Json()) != manifest_hash(root_)) damaged(where_, "its content does not match its hash");
-    const int64_t version = number(root_, "version");
+    const JsonReader read(root_, "damaged checkpoint: " + where_);
+    if (read["format"].as<std::string>() != kFormat) read["format"].refuse(kFormat);
+    if (read[kHash].as<std::string>() != manifest_hash(root_)) damaged(where_, "its content does not match its hash");
+    const int64_t version = read["version"].count();
     if (version > kCheckpointVersion)
       throw Error(ErrorCode::unsupported,
-                  fmt::format("checkpoint of a newer version: {}: \"version\", expected at most {}, got {}", where_,
+                  fmt::format("checkpoint of a newer version: {}: version, expected at most {}, got {}", where_,
                               kCheckpointVersion, version),
                   "use the version of lamina that wrote it");
     Manifest out;
-    out.step = number(root_, "step");
-    out.run_id = entry(root_, "run_id", &Json::is_string).get<std::string>();
-    out.state = entry(root_, "state", &Json::is_object);
-    for (const auto& [name, file] : entry(root_, "files", &Json::is_object).items())
-      out.files[name] = read_file(name, file);
+    out.step = read["step"].count();
+    out.run_id = read["run_id"].as<std::string>();
+    out.state = read["state"].object();
+    const JsonReader files = read["files"];
+    for (const auto& [name, file] : files.object().items()) out.files[name] = read_file(name, files[name]);
     return out;
   }
 
  private:
-  const Json& entry(const Json& in, const char* key, bool (Json::*is)() const noexcept) {
-    const auto at = in.is_object() ? in.find(key) : in.end();
-    if (at == in.end() || !((*at).*is)()) damaged(where_, fmt::format("\"{}\" is missing or of another type", key));
-    return *at;
+  static std::string hash(const JsonReader& value) {
+    if (!value.present() || !is_hash(value.json())) value.refuse("a hash of 32 digits");
+    return value.as<std::string>();
   }
 
-  int64_t number(const Json& in, const char* key) {
-    const Json& value = entry(in, key, &Json::is_number_unsigned);
-    if (value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX))
-      damaged(where_, fmt::format("\"{}\" is too large", key));
-    return value.get<int64_t>();
-  }
-
-  std::string hash(const Json& value, const std::string& what) {
-    if (!is_hash(value)) damaged(where_, what + ": expected a hash of 32 digits");
-    return value.get<std::string>();
-  }
-
-  CheckpointFile read_file(const std::string& name, const Json& file) {
+  CheckpointFile read_file(const std::string& name, const JsonReader& file) {
     if (!is_plain_name(name)) damaged(where_, "bad name of a file: " + quote_text(name));
     CheckpointFile out;
-    out.bytes = number(file, "bytes");
-    out.hash = hash(file.value(kHash, Json()), quote_text(name));
-    if (file.contains("tensors"))
-      for (const auto& [tensor, value] : entry(file, "tensors", &Json::is_object).items())
-        out.tensors[tensor] = hash(value, quote_text(tensor));
+    out.bytes = file["bytes"].count();
+    out.hash = hash(file[kHash]);
+    if (const JsonReader tensors = file["tensors"]; tensors.present())
+      for (const auto& [tensor, value] : tensors.object().items()) out.tensors[tensor] = hash(tensors[tensor]);
     return out;
   }
 

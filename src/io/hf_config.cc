@@ -95,59 +95,28 @@ static_assert(std::is_sorted(std::begin(kNoEffect), std::end(kNoEffect)));
 // Reads one key after the other and remembers which were asked for.
 class Reader {
  public:
-  Reader(const Json& root, const std::string& where) : root_(root), where_(where) {}
+  Reader(const Json& root, const std::string& where)
+      : root_(root), where_(where), values_(root, "bad model config: " + where) {}
 
-  // Null where the key is absent.
-  const Json* find(const std::string& key) {
+  JsonReader find(const std::string& key) {
     known_.insert(key);
-    const auto at = root_.find(key);
-    return at == root_.end() ? nullptr : &*at;
+    return values_[key];
   }
 
-  void read(const std::string& key, int64_t& out) {
-    if (const Json* value = find(key)) out = whole(key, *value);
-  }
-
-  void read(const std::string& key, double& out) {
-    const Json* value = find(key);
-    if (value == nullptr) return;
-    if (!value->is_number()) wrong(key, "a number", *value);
-    out = value->get<double>();
-  }
-
-  void read(const std::string& key, bool& out) {
-    const Json* value = find(key);
-    if (value == nullptr) return;
-    if (!value->is_boolean()) wrong(key, "true or false", *value);
-    out = value->get<bool>();
-  }
-
-  void read(const std::string& key, std::string& out) {
-    const Json* value = find(key);
-    if (value == nullptr) return;
-    if (!value->is_string()) wrong(key, "a text", *value);
-    out = value->get<std::string>();
-  }
-
-  int64_t whole(const std::string& key, const Json& value) const {
-    if (!value.is_number_integer()) wrong(key, "a whole number", value);
-    if (value.is_number_unsigned() && value.get<uint64_t>() > uint64_t{1} << 62) wrong(key, "a smaller number", value);
-    return value.get<int64_t>();
+  template <typename T>
+  void read(const std::string& key, T& out) {
+    out = find(key).as_or(std::move(out));
   }
 
   // GPT2Config takes a few names of other models for its own.
   void alias(const std::string& key, const std::string& other, int64_t& out) {
-    const Json* value = find(other);
-    if (value == nullptr || value->is_null()) return;
-    const int64_t size = whole(other, *value);
+    const JsonReader value = find(other);
+    if (!value.present() || value.is_null()) return;
+    const int64_t size = value.as<int64_t>();
     if (root_.contains(key) && out != size)
-      throw_error(ErrorCode::invalid, "bad model config: {}: {} {} contradicts {} {}", where_, other, size, key, out);
+      throw_error(ErrorCode::invalid, "bad model config: {}: {} contradicts {}, expected {}, got {}", where_, other,
+                  key, out, size);
     out = size;
-  }
-
-  [[noreturn]] void wrong(const std::string& key, const char* expected, const Json& value) const {
-    throw_error(ErrorCode::invalid, "bad model config: {}: {}, expected {}, got {}", where_, key, expected,
-                json_text(value));
   }
 
   std::vector<std::string> unknown_keys() const {
@@ -161,6 +130,7 @@ class Reader {
  private:
   const Json& root_;
   const std::string& where_;
+  JsonReader values_;
   std::set<std::string, std::less<>> known_;
 };
 
@@ -170,18 +140,18 @@ void refuse_other_models(Reader& reader, const std::string& where, std::vector<s
   if (type != "gpt2")
     throw_error(ErrorCode::unsupported, "unsupported model: {}: model_type, expected \"gpt2\", got {}", where,
                 quote_text(type, 60));
-  if (reader.find("model_type") == nullptr)
+  if (!reader.find("model_type").present())
     warnings.push_back(fmt::format("{}: no model_type, \"gpt2\" is assumed", where));
   for (const char* key : {"add_cross_attention", "is_encoder_decoder"}) {
     bool value = false;
     reader.read(key, value);
-    if (value) throw_error(ErrorCode::unsupported, "unsupported model: {}: {} true, expected false", where, key);
+    if (value) throw_error(ErrorCode::unsupported, "unsupported model: {}: {}, expected false, got true", where, key);
   }
   for (const char* key : {"pruned_heads", "quantization_config"}) {
-    const Json* value = reader.find(key);
-    if (value != nullptr && !value->empty())
+    const JsonReader value = reader.find(key);
+    if (value.present() && !value.json().empty())
       throw_error(ErrorCode::unsupported, "unsupported model: {}: {}, expected none, got {}", where, key,
-                  json_text(*value));
+                  json_text(value.json()));
   }
 }
 
@@ -190,15 +160,15 @@ void refuse_other_models(Reader& reader, const std::string& where, std::vector<s
 // can be kept.
 void read_token_id(Reader& reader, const std::string& key, const ModelConfig& config, std::optional<int64_t>& id,
                    const std::string& where, std::vector<std::string>& warnings) {
-  const Json* value = reader.find(key);
-  if (value != nullptr) {
-    if (value->is_null()) {
+  JsonReader value = reader.find(key);
+  if (value.present()) {
+    if (value.is_null()) {
       id.reset();
       return;
     }
-    if (value->is_array() && value->size() == 1) value = &value->front();
-    id = reader.whole(key, *value);
-    if (*id < 0) reader.wrong(key, "an id from 0 on or null", *value);
+    if (value.json().is_array() && value.json().size() == 1) value = value.entry(0);
+    id = value.as<int64_t>();
+    if (*id < 0) value.refuse("an id from 0 on or null");
     if (*id >= config.vocab_size)
       warnings.push_back(
           fmt::format("{}: {} {} is not below vocab_size {}: taken as none", where, key, *id, config.vocab_size));
@@ -217,10 +187,10 @@ void read_sizes(Reader& reader, ModelConfig& config) {
   reader.alias("n_embd", "hidden_size", config.n_embd);
   reader.alias("n_layer", "num_hidden_layers", config.n_layer);
   reader.alias("n_head", "num_attention_heads", config.n_head);
-  const Json* inner = reader.find("n_inner");
-  if (inner == nullptr || inner->is_null()) return;
-  config.n_inner = reader.whole("n_inner", *inner);
-  if (config.n_inner < 1) reader.wrong("n_inner", "a number from 1 on or null", *inner);
+  const JsonReader inner = reader.find("n_inner");
+  if (!inner.present() || inner.is_null()) return;
+  config.n_inner = inner.as<int64_t>();
+  if (config.n_inner < 1) inner.refuse("a number from 1 on or null");
 }
 
 }  // namespace

@@ -78,17 +78,15 @@ void check_shard_name(const std::string& name, const std::string& index_path) {
 // tensor -> shard
 std::map<std::string, std::string> read_weight_map(const std::string& index_path, std::optional<int64_t>& total_size) {
   const Json root = read_json(index_path, {.bytes = int64_t{64} << 20});
-  if (!root.is_object() || !root.contains("weight_map") || !root["weight_map"].is_object())
-    throw_error(ErrorCode::invalid, "bad index: {}: expected an object \"weight_map\"", index_path);
+  const JsonReader read(root, "bad index: " + index_path);
+  const JsonReader shards = read["weight_map"];
   std::map<std::string, std::string> map;
-  for (const auto& [tensor, shard] : root["weight_map"].items()) {
-    if (!shard.is_string())
-      throw_error(ErrorCode::invalid, "bad index: {}: tensor {}: expected a file name, got {}", index_path,
-                  quote_text(tensor), json_text(shard));
-    check_shard_name(shard.get<std::string>(), index_path);
-    map.emplace(tensor, shard.get<std::string>());
+  for (const auto& [tensor, value] : shards.object().items()) {
+    const std::string shard = shards[tensor].as<std::string>();
+    check_shard_name(shard, index_path);
+    map.emplace(tensor, shard);
   }
-  if (root.contains("metadata") && root["metadata"].is_object()) {
+  if (root.contains("metadata") && root["metadata"].is_object()) {  // what else stands there is another program's
     const Json size = root["metadata"].value("total_size", Json());
     if (size.is_number_integer()) total_size = size.get<int64_t>();
   }

@@ -1,5 +1,6 @@
 #include "io/json.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
@@ -101,7 +102,85 @@ void check_size(size_t size, const std::string& where, const JsonLimits& limits)
                 size);
 }
 
+// A key as people know it; one from a file that could break the line, in quotes.
+std::string key_text(const std::string& key) {
+  const bool plain = !key.empty() && std::all_of(key.begin(), key.end(), [](char c) {
+    return c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+  });
+  return plain ? key : quote_text(key, 60);
+}
+
 }  // namespace
+
+JsonReader JsonReader::operator[](const std::string& key) const {
+  const auto found = object().find(key);
+  JsonReader out = *this;
+  out.value_ = found == value_->end() ? nullptr : &*found;
+  out.name_ += (name_.empty() ? "" : ".") + key_text(key);
+  return out;
+}
+
+JsonReader JsonReader::entry(size_t i) const {
+  JsonReader out = *this;
+  out.value_ = i < list().size() ? &(*value_)[i] : nullptr;
+  out.name_ += fmt::format("[{}]", i);
+  return out;
+}
+
+bool JsonReader::is_null() const { return present() && value_->is_null(); }
+
+template <>
+bool JsonReader::as<bool>() const {
+  if (!present() || !value_->is_boolean()) refuse("true or false");
+  return value_->get<bool>();
+}
+
+template <>
+int64_t JsonReader::as<int64_t>() const {
+  if (!present() || !value_->is_number_integer()) refuse("a whole number");
+  if (value_->is_number_unsigned() && value_->get<uint64_t>() > static_cast<uint64_t>(INT64_MAX))
+    refuse("a whole number below 2^63");
+  return value_->get<int64_t>();
+}
+
+template <>
+double JsonReader::as<double>() const {
+  if (!present() || !value_->is_number()) refuse("a number");
+  return value_->get<double>();
+}
+
+template <>
+std::string JsonReader::as<std::string>() const {
+  if (!present() || !value_->is_string()) refuse("a text");
+  return value_->get<std::string>();
+}
+
+int64_t JsonReader::count() const {
+  const int64_t value = as<int64_t>();
+  if (value < 0) refuse("a whole number from 0 on");
+  return value;
+}
+
+std::optional<double> JsonReader::number() const {
+  if (is_null()) return std::nullopt;
+  if (!present() || !value_->is_number()) refuse("a number or null");
+  return value_->get<double>();
+}
+
+const Json& JsonReader::object() const {
+  if (!present() || !value_->is_object()) refuse("an object");
+  return *value_;
+}
+
+const Json& JsonReader::list() const {
+  if (!present() || !value_->is_array()) refuse("a list");
+  return *value_;
+}
+
+void JsonReader::refuse(std::string_view expected) const {
+  throw_error(ErrorCode::invalid, "{}: {}expected {}, got {}", front_, name_.empty() ? "" : name_ + ", ", expected,
+              present() ? json_text(*value_) : "nothing");
+}
 
 std::string json_reason(std::string_view message) {
   // "[json.exception.parse_error.101] parse error at line 1, column 2: syntax error while … ; last read: '…'"

@@ -116,7 +116,7 @@ TextFile::TextFile(const std::string& path, InvalidUtf8 invalid) : map_(path) {
   had_bom_ = mapped_.starts_with("\xEF\xBB\xBF");
   if (had_bom_) mapped_.remove_prefix(3);
   if (find_invalid_utf8(mapped_) == kNoFault) return;
-  if (invalid == InvalidUtf8::refuse) require_utf8(mapped_, path, had_bom_ ? 3 : 0);
+  if (invalid != InvalidUtf8::replace) require_utf8(mapped_, path, had_bom_ ? 3 : 0, invalid);
   repaired_ = replace_invalid_utf8(mapped_, replaced_);
 }
 

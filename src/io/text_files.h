@@ -33,7 +33,7 @@ WeightedPath split_weight(const std::string& argument);
 // A text file in memory: mapped as it is, or repaired. `text` lives as long as this does.
 class TextFile {
  public:
-  // Throws Error: the file cannot be read, or is not UTF-8 (and `refuse`).
+  // Throws Error: the file cannot be read, or is not UTF-8 (unless `replace`).
   explicit TextFile(const std::string& path, InvalidUtf8 invalid = InvalidUtf8::refuse);
 
   std::string_view text() const { return repaired_.empty() ? mapped_ : std::string_view(repaired_); }

@@ -13,9 +13,23 @@ namespace lamina {
 namespace {
 
 constexpr int64_t kHeaderBytes = 1024;
-constexpr int32_t kMagic = 20240520;      // GPT-2 files
-constexpr int32_t kMagicWide = 20240801;  // files of larger vocabularies, u32
-constexpr int64_t kBlock = 1 << 18;       // ids checked or written at a time
+constexpr int64_t kBlock = 1 << 18;  // ids checked or written at a time
+
+// The headers that llm.c writes. Another version under one of its magics may be anything: it is not guessed at.
+struct Format {
+  int32_t magic;
+  int32_t version;
+  TokenType type;
+};
+constexpr Format kFormats[] = {{20240520, 1, TokenType::u16},   // GPT-2
+                               {20240801, 7, TokenType::u32}};  // larger vocabularies
+constexpr Format kWritten = kFormats[0];
+
+const Format* format_of(int32_t magic) {
+  const auto* found =
+      std::find_if(std::begin(kFormats), std::end(kFormats), [&](const Format& f) { return f.magic == magic; });
+  return found == std::end(kFormats) ? nullptr : found;
+}
 
 int64_t width_of(TokenType type) { return type == TokenType::u16 ? 2 : 4; }
 
@@ -40,41 +54,39 @@ TokenFile::TokenFile(const std::string& path, std::optional<TokenType> type) : f
   std::array<int32_t, 3> words{};
   std::memcpy(words.data(), front.data(), std::min(sizeof words, there.size()));
   const int32_t magic = size >= 4 ? words[0] : 0;
-  if (magic == kMagic || magic == kMagicWide) {
+  if (format_of(magic) != nullptr) {
     read_header(words, type);
     return;
   }
-  if (magic == static_cast<int32_t>(__builtin_bswap32(kMagic)))
-    throw_error(ErrorCode::unsupported, "bad token file: {}: its header has big-endian numbers, expected little-endian",
-                path);
+  if (format_of(static_cast<int32_t>(__builtin_bswap32(static_cast<uint32_t>(magic)))) != nullptr)
+    throw_error(ErrorCode::unsupported,
+                "bad token file: {}: header, expected little-endian numbers, got big-endian ones", path);
   type_ = type.value_or(TokenType::u16);
   const int64_t width = width_of(type_);
   if (size % width != 0)
-    throw_error(ErrorCode::invalid, "bad token file: {}: {} bytes are no whole number of ids of {} bytes ({})", path,
-                size, width, token_type_name(type_));
+    throw_error(ErrorCode::invalid, "bad token file: {}: size, expected a multiple of {} bytes ({}), got {}", path,
+                width, token_type_name(type_), size);
   count_ = size / width;
 }
 
 void TokenFile::read_header(std::span<const int32_t, 3> words, std::optional<TokenType> type) {
+  const Format& format = *format_of(words[0]);
   if (file_.size() < kHeaderBytes)
-    throw_error(ErrorCode::invalid, "bad token file: {}: its header takes {} bytes, the file has {}", path(),
-                kHeaderBytes, file_.size());
-  const int32_t version = words[1];
+    throw_error(ErrorCode::invalid, "bad token file: {}: header, expected {} bytes, got {}", path(), kHeaderBytes,
+                file_.size());
+  if (words[1] != format.version)
+    throw_error(ErrorCode::unsupported, "unsupported token file: {}: header with magic {}, expected version {}, got {}",
+                path(), format.magic, format.version, words[1]);
+  type_ = format.type;
   count_ = words[2];
   begin_ = kHeaderBytes;
   const int64_t data = file_.size() - kHeaderBytes;
-  // Version 1 of the GPT-2 magic is u16. Later ones, and the other magic, may be wider: the size tells.
-  const bool narrow = version == 1 && words[0] == kMagic;
-  if (version < 1 || count_ < 0)
-    throw_error(ErrorCode::invalid, "bad token file: {}: its header says version {} and {} ids", path(), version,
-                count_);
-  type_ = !narrow && data == count_ * 4 ? TokenType::u32 : TokenType::u16;
-  if (data != count_ * width_of(type_))
+  if (count_ < 0 || data != count_ * width_of(type_))
     throw_error(ErrorCode::invalid,
-                "bad token file: {}: its header says {} ids ({} bytes), the file has {} bytes of ids", path(), count_,
-                count_ * width_of(type_), data);
+                "bad token file: {}: its header says {} ids of {} bytes, expected {} bytes after it, got {}", path(),
+                count_, width_of(type_), count_ * width_of(type_), data);
   if (type && width_of(*type) != width_of(type_) && count_ > 0)
-    throw_error(ErrorCode::invalid, "bad token file: {}: its header says {}, --token-type {}", path(),
+    throw_error(ErrorCode::invalid, "bad token file: {}: --token-type, expected {} as its header says, got {}", path(),
                 token_type_name(type_), token_type_name(*type));
   if (type) type_ = *type;
 }
@@ -130,10 +142,10 @@ TokenFileWriter::TokenFileWriter(const std::string& path) : file_(path) {
 void TokenFileWriter::add(std::span<const int32_t> ids) {
   count_ += std::ssize(ids);
   if (count_ > std::numeric_limits<int32_t>::max())
-    throw Error(
-        ErrorCode::invalid,
-        fmt::format("too many ids for a token file: {}: at most 2147483647, got {} or more", file_.path(), count_),
-        "write several files: --data takes any number of them");
+    throw Error(ErrorCode::invalid,
+                fmt::format("too many ids for a token file: {}: expected at most 2147483647, got {} or more",
+                            file_.path(), count_),
+                "write several files: --data takes any number of them");
   for (size_t at = 0; at < ids.size(); at += kBlock) {
     block_.clear();
     for (const int32_t id : ids.subspan(at, std::min<size_t>(kBlock, ids.size() - at))) {
@@ -147,7 +159,7 @@ void TokenFileWriter::add(std::span<const int32_t> ids) {
 }
 
 void TokenFileWriter::commit() {
-  const std::array<int32_t, 3> words{kMagic, 1, static_cast<int32_t>(count_)};
+  const std::array<int32_t, 3> words{kWritten.magic, kWritten.version, static_cast<int32_t>(count_)};
   file_.rewrite(0, std::as_bytes(std::span(words)));
   file_.commit();
 }

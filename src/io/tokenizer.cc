@@ -123,8 +123,8 @@ std::string Tokenizer::decode(std::span<const int32_t> ids) const {
 EncodeCounts Encoder::encode(std::string_view text, std::vector<int32_t>& out, const EncodeOptions& options) {
   EncodeCounts counts;
   std::string repaired;
-  if (options.invalid == InvalidUtf8::refuse) {
-    require_utf8(text, options.where, options.base);
+  if (options.invalid != InvalidUtf8::replace) {
+    require_utf8(text, options.where, options.base, options.invalid);
   } else if (find_invalid_utf8(text) != kNoFault) {
     repaired = replace_invalid_utf8(text, counts.replaced);
     text = repaired;

@@ -18,6 +18,7 @@ using Json = nlohmann::json;
 
 constexpr JsonLimits kLimits{.bytes = int64_t{128} << 20, .depth = 32};
 constexpr const char* kJson = "tokenizer.json";
+constexpr const char* kConfig = "tokenizer_config.json";
 constexpr const char* kPairs[][2] = {{"vocab.json", "merges.txt"}, {"encoder.json", "vocab.bpe"}};
 
 // A vocabulary as the files spell it, with what is needed to look parts of merges up.
@@ -150,7 +151,6 @@ void check_decoder(const Json& root, const std::string& where) {
 }
 
 void check_model(const Json& model, const std::string& where) {
-  if (!model.is_object()) bad(where, "model, expected an object, got " + json_text(model));
   expect_value(model, "type", "BPE", where, "model");
   expect_value(model, "continuing_subword_prefix", "", where, "model");
   expect_value(model, "end_of_word_suffix", "", where, "model");
@@ -189,20 +189,18 @@ struct Added {
 
 std::vector<Added> read_added(const Json& root, const std::string& where) {
   std::vector<Added> out;
-  const Json list = root.value("added_tokens", Json::array());
-  if (!list.is_array()) bad(where, "added_tokens, expected a list, got " + json_text(list));
-  for (const Json& token : list) {
-    if (!token.is_object() || !token.contains("id") || !token["id"].is_number_unsigned() ||
-        !token.contains("content") || !token["content"].is_string() ||
-        token["content"].get_ref<const std::string&>().empty())
-      bad(where, "added_tokens, expected objects with id and content, got " + json_text(token));
-    const std::string content = token["content"].get<std::string>();
+  const JsonReader list = JsonReader(root, "bad tokenizer: " + where)["added_tokens"];
+  for (size_t i = 0; list.present() && i < list.list().size(); ++i) {
+    const JsonReader token = list.entry(i);
+    const std::string content = token["content"].as<std::string>();
+    if (content.empty()) token["content"].refuse("a text of one character or more");
     const std::string name = "added token " + quote_text(content, 40);
-    if (token["id"].get<uint64_t>() > uint64_t{1} << 30) bad(where, name + ": id " + json_text(token["id"]));
-    if (token.value("special", Json(false)) != Json(true)) refuse(where, name, "special true", "false");
+    const int64_t id = token["id"].count();
+    if (id > int64_t{1} << 30) token["id"].refuse("an id below 2^30");
+    if (!token["special"].as_or(false)) refuse(where, name + ": special", "true", "false");
     for (const char* key : {"single_word", "lstrip", "rstrip"})
-      if (token.value(key, Json(false)) != Json(false)) refuse(where, name + ": " + key, "false", "true");
-    out.push_back({token["id"].get<int32_t>(), content});
+      if (token[key].as_or(false)) refuse(where, name + ": " + key, "false", "true");
+    out.push_back({static_cast<int32_t>(id), content});
   }
   return out;
 }
@@ -243,12 +241,13 @@ void guess_specials(Spelt& spelt) {
 
 LoadedTokenizer parse_tokenizer_json(std::string_view text, const std::string& where) {
   const Json root = parse_json(text, where, kLimits);
-  if (!root.is_object() || !root.contains("model")) bad(where, "expected an object with \"model\"");
+  (void)JsonReader(root, "bad tokenizer: " + where)["model"].object();
   std::vector<std::string> warnings;
   check_pipeline(root, where, warnings);
   const Json& model = root["model"];
   check_model(model, where);
-  if (!model.contains("vocab") || !model.contains("merges")) bad(where, "model, expected vocab and merges");
+  for (const char* key : {"vocab", "merges"})
+    if (!model.contains(key)) bad(where, fmt::format("model, expected {} in it, got nothing", key));
   const std::vector<Added> added = read_added(root, where);
   size_t extra = 0;
   for (const Added& token : added) extra += in_vocab(model["vocab"], token.content) ? 0 : 1;
@@ -357,10 +356,22 @@ std::string tokenizer_config_text(const Tokenizer& tokenizer, int64_t max_length
   return root.dump(2) + "\n";
 }
 
+void check_tokenizer_folder(const std::string& folder) {
+  std::error_code ignored;
+  for (const char* name : {"lamina.json", "config.json", "checkpoints"})
+    if (fs::exists(fs::path(folder) / name, ignored))
+      throw Error(
+          ErrorCode::invalid,
+          fmt::format("folder of a model: {}: expected a new folder or one of a tokenizer, got one that holds {}",
+                      folder, name),
+          "the tokenizer of a model belongs to its weights: name another folder");
+  check_output_folder(folder, {kJson, kConfig});
+}
+
 void save_tokenizer(const std::string& folder, const Tokenizer& tokenizer, int64_t max_length) {
   make_folder(folder);
   write_file((fs::path(folder) / kJson).string(), tokenizer_json_text(tokenizer));
-  write_file((fs::path(folder) / "tokenizer_config.json").string(), tokenizer_config_text(tokenizer, max_length));
+  write_file((fs::path(folder) / kConfig).string(), tokenizer_config_text(tokenizer, max_length));
 }
 
 }  // namespace lamina

@@ -31,6 +31,10 @@ LoadedTokenizer parse_vocab_and_merges(std::string_view vocab, const std::string
 std::string tokenizer_json_text(const Tokenizer& tokenizer);
 std::string tokenizer_config_text(const Tokenizer& tokenizer, int64_t max_length);
 
+// Whether a tokenizer that is yet to be learned can be saved there: throws Error(invalid) where a model or a run lies
+// there, whose tokenizer.json it would replace, and Error(io) where nothing can be written.
+void check_tokenizer_folder(const std::string& folder);
+
 // tokenizer.json and tokenizer_config.json. `max_length` is the model's context.
 void save_tokenizer(const std::string& folder, const Tokenizer& tokenizer, int64_t max_length);
 

@@ -58,13 +58,14 @@ size_t find_invalid_utf8(std::string_view text) {
   return kNoFault;
 }
 
-void require_utf8(std::string_view text, const std::string& where, int64_t base) {
+void require_utf8(std::string_view text, const std::string& where, int64_t base, InvalidUtf8 invalid) {
   const size_t at = find_invalid_utf8(text);
   if (at == kNoFault) return;
-  throw Error(ErrorCode::invalid,
-              fmt::format("text is not UTF-8: {}: byte {}: value 0x{:02x}", where, base + static_cast<int64_t>(at),
-                          byte_at(text, at)),
-              "--invalid-utf8 replace puts U+FFFD in its place and counts");
+  throw Error(
+      ErrorCode::invalid,
+      fmt::format("text is not UTF-8: {}: byte {}: expected a character, got 0x{:02x}", where,
+                  base + static_cast<int64_t>(at), byte_at(text, at)),
+      invalid == InvalidUtf8::refuse_with_hint ? "--invalid-utf8 replace puts U+FFFD in its place and counts" : "");
 }
 
 std::string replace_invalid_utf8(std::string_view text, int64_t& count) {

@@ -18,8 +18,9 @@ struct Utf8Char {
 
 Utf8Char decode_utf8(std::string_view text, size_t at);  // at < text.size()
 
-// What to do with ill-formed bytes: an error, or U+FFFD and a count.
-enum class InvalidUtf8 { refuse, replace };
+// What to do with ill-formed bytes: an error; the same with --invalid-utf8 as its hint, from commands that have the
+// option; U+FFFD and a count.
+enum class InvalidUtf8 { refuse, refuse_with_hint, replace };
 
 inline constexpr size_t kNoFault = static_cast<size_t>(-1);
 
@@ -27,7 +28,8 @@ inline constexpr size_t kNoFault = static_cast<size_t>(-1);
 size_t find_invalid_utf8(std::string_view text);
 
 // Throws Error(invalid) that names the place, the offset of the first ill-formed byte (plus `base`) and its value.
-void require_utf8(std::string_view text, const std::string& where, int64_t base = 0);
+void require_utf8(std::string_view text, const std::string& where, int64_t base = 0,
+                  InvalidUtf8 invalid = InvalidUtf8::refuse);
 
 // Each ill-formed part becomes U+FFFD; their number is added to `count`.
 std::string replace_invalid_utf8(std::string_view text, int64_t& count);

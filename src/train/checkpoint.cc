@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "io/atomic_file.h"
 #include "io/checkpoint_folder.h"
+#include "io/json.h"
 #include "io/quote.h"
 #include "io/safetensors.h"
 #include "io/tokenizer_files.h"
@@ -64,43 +65,6 @@ void load_moments(const std::string& path, Session& session, const std::vector<P
     }
 }
 
-// The counters out of a manifest, each of the type it was written with.
-class StateReader {
- public:
-  StateReader(const Json& value, const std::string& where) : value_(value), where_(where) {}
-
-  int64_t count(const char* key) const {
-    const Json& found = entry(key);
-    const int64_t count = found.is_number_integer() ? found.get<int64_t>() : -1;  // one beyond int64 is negative
-    if (count < 0) bad(key, "a count");
-    return count;
-  }
-  std::optional<double> number(const char* key) const {
-    const Json& found = entry(key);
-    if (found.is_null()) return std::nullopt;
-    if (!found.is_number()) bad(key, "a number or null");
-    return found.get<double>();
-  }
-  bool flag(const char* key) const {
-    const Json& found = entry(key);
-    if (!found.is_boolean()) bad(key, "true or false");
-    return found.get<bool>();
-  }
-
- private:
-  const Json& entry(const char* key) const {
-    const auto at = value_.is_object() ? value_.find(key) : value_.end();
-    if (at == value_.end()) bad(key, "a value");
-    return *at;
-  }
-  [[noreturn]] void bad(const char* key, const char* expected) const {
-    throw_error(ErrorCode::invalid, "bad checkpoint: {}: \"{}\", expected {}", where_, key, expected);
-  }
-
-  const Json& value_;
-  const std::string& where_;
-};
-
 }  // namespace
 
 Json state_json(const TrainState& state) {
@@ -117,17 +81,17 @@ Json state_json(const TrainState& state) {
 }
 
 TrainState parse_state(const Json& value, const std::string& where) {
-  const StateReader read(value, where);
-  return {.step = read.count("step"),
-          .updates = read.count("updates"),
-          .tokens = read.count("tokens"),
-          .skipped = read.count("skipped"),
-          .skips_in_a_row = read.count("skips_in_a_row"),
-          .loss = read.number("loss"),
-          .valid_loss = read.number("valid_loss"),
-          .evaluation_due = read.flag("evaluation_due"),
-          .best_valid_loss = read.number("best_valid_loss"),
-          .best_step = read.count("best_step")};
+  const JsonReader read(value, "bad checkpoint: " + where);
+  return {.step = read["step"].count(),
+          .updates = read["updates"].count(),
+          .tokens = read["tokens"].count(),
+          .skipped = read["skipped"].count(),
+          .skips_in_a_row = read["skips_in_a_row"].count(),
+          .loss = read["loss"].number(),
+          .valid_loss = read["valid_loss"].number(),
+          .evaluation_due = read["evaluation_due"].as<bool>(),
+          .best_valid_loss = read["best_valid_loss"].number(),
+          .best_step = read["best_step"].count()};
 }
 
 std::string checkpoints_folder(const std::string& run) { return run + "/checkpoints"; }
@@ -153,12 +117,17 @@ std::optional<FoundCheckpoint> find_checkpoint(const std::string& folder, const 
         continue;
       }
       check_files(place.path, manifest);
-      FoundCheckpoint found{place.path, parse_state(manifest.state.value("progress", Json()), place.path),
-                            manifest.state.value("settings", Json::object())};
-      if (manifest.step != place.step || found.state.step != place.step)
-        throw_error(ErrorCode::invalid, "damaged checkpoint: {}: it holds step {}", place.path, manifest.step);
-      if (!found.settings.is_object())
-        throw_error(ErrorCode::invalid, "damaged checkpoint: {}: \"settings\", expected an object", place.path);
+      const JsonReader read(manifest.state, "bad checkpoint: " + place.path);
+      const JsonReader settings = read["settings"];
+      FoundCheckpoint found{.path = place.path,
+                            .state = parse_state(read["progress"].object(), place.path),
+                            .settings = settings.object(),
+                            .tokenizer = settings["tokenizer"].as_or(std::string()),
+                            .isa = settings["isa"].as_or(std::string())};
+      for (const int64_t step : {manifest.step, found.state.step})
+        if (step != place.step)
+          throw_error(ErrorCode::invalid, "bad checkpoint: {}: step, expected {} as its name says, got {}", place.path,
+                      place.step, step);
       return found;
     } catch (const Error& error) {
       if (error.code() != ErrorCode::invalid) throw;  // a file that cannot be read now may be whole

@@ -53,7 +53,8 @@ void save_checkpoint(const std::string& folder, const std::string& run_id, const
 struct FoundCheckpoint {
   std::string path;
   TrainState state;
-  nlohmann::json settings;
+  nlohmann::json settings;     // all of them, to be compared
+  std::string tokenizer, isa;  // of them; empty: not said
 };
 
 // The newest whole checkpoint of this run; a line for each one that was passed over. None where there is none of this

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "io/text_files.h"
+#include "io/token_file.h"
 
 namespace lamina {
 namespace {
@@ -18,13 +19,24 @@ std::vector<std::string> skipped_passes(const std::vector<std::string>& passes) 
   return names;
 }
 
-void check_word(const char* name, const std::string& value, std::initializer_list<const char*> words,
-                const char* expected) {
-  const bool known = std::any_of(words.begin(), words.end(), [&](const char* word) { return value == word; });
-  if (!known) bad_value(name, expected, value);
+}  // namespace
+
+InvalidUtf8 invalid_utf8_mode(const std::string& word) {
+  if (word == "error") return InvalidUtf8::refuse_with_hint;
+  if (word == "replace") return InvalidUtf8::replace;
+  bad_value("invalid-utf8", "error or replace", word);
 }
 
-}  // namespace
+SpecialMode special_mode(const std::string& word) {
+  if (word == "text") return SpecialMode::text;
+  if (word == "allow") return SpecialMode::allow;
+  if (word == "error") return SpecialMode::error;
+  bad_value("special", "text, allow or error", word);
+}
+
+void check_token_type(const std::string& word) {
+  if (!word.empty() && !parse_token_type(word)) bad_value("token-type", "u16, u32 or i32", word);
+}
 
 int ShapeOptions::thread_count() const { return threads ? static_cast<int>(*threads) : cpu_count(); }
 
@@ -39,8 +51,8 @@ void validate(const TrainOptions& options) {
   check_options(options);
   validate(static_cast<const ShapeOptions&>(options));
   if (!parse_schedule(options.schedule)) bad_value("schedule", "constant, linear, cosine or wsd", options.schedule);
-  check_word("token-type", options.token_type, {"", "u16", "u32", "i32"}, "u16, u32 or i32");
-  check_word("invalid-utf8", options.invalid_utf8, {"error", "replace"}, "error or replace");
+  check_token_type(options.token_type);
+  (void)invalid_utf8_mode(options.invalid_utf8);
   if (options.allow_changes && !options.resume)
     throw_error(ErrorCode::usage, "contradiction: --allow-changes without --resume, expected both or neither");
   if (options.decay_steps && options.schedule != "wsd")

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "compile.h"
+#include "io/tokenizer.h"
 #include "train/option_row.h"
 #include "train/schedule.h"
 
@@ -135,6 +136,11 @@ void for_each_option(O& o, F&& f) {
   f(OptionRow{"max-skips", "N", "steps in a row whose loss or gradient is not finite that end the run", kFromOne},
     o.max_skips);
 }
+
+// Words that are values of several commands' options. Throw Error(usage) that names option and value.
+InvalidUtf8 invalid_utf8_mode(const std::string& word);  // error or replace
+SpecialMode special_mode(const std::string& word);       // text, allow or error
+void check_token_type(const std::string& word);          // empty: not given
 
 // Everything that can be judged without opening a file. Throws Error(usage) that names option and value.
 void validate(const ShapeOptions& options);

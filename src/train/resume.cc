@@ -44,14 +44,14 @@ std::string option_name(std::string key) {
 }
 
 LearningRate rate_of(const Json& settings) {
-  const Json options = settings.value("options", Json::object());
-  LearningRate out{.lr = options.value("lr", 0.0),
-                   .min_lr = options.value("min_lr", 0.0),
-                   .schedule = parse_schedule(options.value("schedule", std::string())).value_or(Schedule::constant),
-                   .warmup = options.value("warmup", int64_t{0}),
-                   .steps = settings.value("steps", int64_t{1})};
-  out.decay_steps = settings.value("decay_steps", int64_t{0});
-  return out;
+  const JsonReader read(settings, "settings");
+  const JsonReader options = read["options"];
+  return {.lr = options["lr"].as<double>(),
+          .min_lr = options["min_lr"].as<double>(),
+          .schedule = parse_schedule(options["schedule"].as<std::string>()).value_or(Schedule::constant),
+          .warmup = options["warmup"].as<int64_t>(),
+          .steps = read["steps"].as<int64_t>(),
+          .decay_steps = read["decay_steps"].as_or(int64_t{0})};
 }
 
 // Two steps tell about all before them: a rate rises without regard to the number of steps, is level, and then falls on
@@ -63,11 +63,11 @@ bool same_rates(const Json& stored, const Json& given, int64_t steps_done) {
   return true;
 }
 
-// A stored value of another type than ours is a difference, never an exception of the JSON library.
+// A stored value of another type than ours is a difference, and so is a missing one.
 bool same_rates_or_unreadable(const Json& stored, const Json& given, int64_t steps_done) {
   try {
     return same_rates(stored, given, steps_done);
-  } catch (const Json::exception&) {
+  } catch (const Error&) {
     return false;
   }
 }

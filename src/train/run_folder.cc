@@ -61,14 +61,15 @@ void require_new_folder(const std::string& path) {
                 "--resume goes on with the run in it; or name another folder");
 }
 
-Json open_run_folder(const std::string& path) {
+StoredRun open_run_folder(const std::string& path) {
   std::error_code error;
-  if (!fs::exists(path, error)) return nullptr;
+  if (!fs::exists(path, error)) return {};
   const std::string description = path + "/lamina.json";
   if (fs::exists(description, error)) {
-    Json out = read_json(description);
-    if (!out.is_object() || !out.value("run_id", Json()).is_string())
-      throw_error(ErrorCode::invalid, "not what a run writes: {}: \"run_id\", expected a text", description);
+    const Json root = read_json(description);
+    const JsonReader read(root, "not what a run writes: " + description);
+    StoredRun out{.id = read["run_id"].as<std::string>()};
+    if (read["resumed"].present()) out.resumed = read["resumed"].list();
     return out;
   }
   for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error)) {
@@ -78,7 +79,7 @@ Json open_run_folder(const std::string& path) {
       throw_error(ErrorCode::invalid, "not a run folder: --out {}: it holds {}, but no lamina.json", path, name);
   }
   if (error) throw_error(ErrorCode::io, "cannot read folder: --out {}: {}", path, error.message());
-  return nullptr;
+  return {};
 }
 
 Json options_json(const TrainOptions& options) {

@@ -14,9 +14,15 @@ namespace lamina {
 // Throws Error(invalid) where the folder holds something, Error(io) where it is no folder.
 void require_new_folder(const std::string& path);
 
-// lamina.json of a run that is to go on; null where there is none yet. Throws Error(invalid) where the folder holds
-// other things than a run, and where there are checkpoints that nobody can tell the run of.
-nlohmann::json open_run_folder(const std::string& path);
+// What a run that goes on keeps of its lamina.json.
+struct StoredRun {
+  std::string id;  // empty: there is no run yet
+  nlohmann::json resumed = nlohmann::json::array();
+};
+
+// Of the run in this folder. Throws Error(invalid) where it holds other things than a run, where lamina.json is not
+// what a run writes, and where there are checkpoints that nobody can tell the run of.
+StoredRun open_run_folder(const std::string& path);
 
 // Every row of a table of options by its name, with _ for -.
 nlohmann::json options_json(const TrainOptions& options);

@@ -44,6 +44,7 @@ class Run {
       find_start();
     else
       require_new_folder(options_.out);
+    if (!found_) check_output_folder(options_.out, {"lamina.json"});
     open();
     prepare();
     if (!finished()) {
@@ -65,8 +66,7 @@ class Run {
     const std::string folder = checkpoints_folder(options_.out);
     if (const int64_t count = remove_temporaries(options_.out) + remove_temporaries(folder); count > 0)
       hooks_.say(fmt::format("{} unfinished file{} of a killed process removed", count, count == 1 ? "" : "s"));
-    const std::string id = stored_run_.is_object() ? stored_run_["run_id"].get<std::string>() : std::string();
-    found_ = find_checkpoint(folder, id, hooks_.say);
+    found_ = find_checkpoint(folder, stored_run_.id, hooks_.say);
     if (!found_) return;
     state_ = found_->state;
     saved_step_ = result_.resumed_from = state_.step;
@@ -79,8 +79,8 @@ class Run {
     config_ = with_dropout(source_.config, options_.dropout);
     seq_ = resolve_seq(options_, config_);
     data_ = open_data(data_options(), hooks_.say);
-    if (found_ && data_.tokenizer_source == found_->path)  // it stands for the one that the run began with
-      data_.tokenizer_source = found_->settings.value("tokenizer", data_.tokenizer_source);
+    if (found_ && data_.tokenizer_source == found_->path && !found_->tokenizer.empty())
+      data_.tokenizer_source = found_->tokenizer;  // the one that the run began with
     fit_vocabulary();
     check_token_files(data_, config_.vocab_size);
   }
@@ -91,8 +91,7 @@ class Run {
         .valid = options_.valid,
         .valid_fraction = options_.valid_fraction,
         .token_type = options_.token_type,
-        .documents = {.invalid = options_.invalid_utf8 == "replace" ? InvalidUtf8::replace : InvalidUtf8::refuse,
-                      .text_field = options_.text_field},
+        .documents = {.invalid = invalid_utf8_mode(options_.invalid_utf8), .text_field = options_.text_field},
         .threads = options_.thread_count(),
         .trained_vocab = source_.folder.empty() ? options_.vocab_size.value_or(config_.vocab_size) : 0,
         .seq = seq_};
@@ -167,7 +166,7 @@ class Run {
   // with another that this machine has too.
   Isa kept_isa(Isa selected) {
     if (!found_ || std::getenv("LAMINA_ISA") != nullptr) return selected;
-    const std::optional<Isa> stored = parse_isa(found_->settings.value("isa", std::string()));
+    const std::optional<Isa> stored = parse_isa(found_->isa);
     if (!stored || *stored == selected || !cpu_has(*stored)) return selected;
     hooks_.say(fmt::format("kernels for {}, as the run began, not for {}", isa_name(*stored), isa_name(selected)));
     return *stored;
@@ -214,8 +213,8 @@ class Run {
     const Changes changes = compare_settings(found_->settings, settings_, state_.step);
     refuse_changes(changes, options_.allow_changes, found_->path);
     for (const std::string& line : changes.others) hooks_.say("changed: " + line);
-    description_["run_id"] = stored_run_["run_id"];
-    description_["resumed"] = stored_run_.value("resumed", nlohmann::json::array());
+    description_["run_id"] = stored_run_.id;
+    description_["resumed"] = stored_run_.resumed;
     description_["resumed"].push_back({{"step", state_.step}, {"changes", changes.others}});
   }
 
@@ -434,7 +433,7 @@ class Run {
   std::optional<EventFile> events_;
   std::optional<Saver> saver_;
   bool log_failed_ = false;
-  nlohmann::json stored_run_;             // lamina.json as it was found
+  StoredRun stored_run_;
   std::optional<FoundCheckpoint> found_;  // what the run goes on from
   nlohmann::json description_, settings_;
   LearningRate rate_;

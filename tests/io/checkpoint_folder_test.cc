@@ -144,8 +144,8 @@ TEST(CheckpointFolder, RefusesByName) {
     refuse([&](Json& m) { m["files"][name] = m["files"]["config.json"]; }, ErrorCode::invalid, {"name of a file"});
   refuse([](Json& m) { m["files"]["config.json"]["bytes"] = "2"; }, ErrorCode::invalid, {"bytes"});
   refuse([](Json& m) { m["files"]["config.json"]["xxh3_128"] = "12"; }, ErrorCode::invalid, {"config.json", "32"});
-  refuse([](Json& m) { m["files"]["config.json"] = 1; }, ErrorCode::invalid, {"bytes"});
-  expect_error([&] { parse_manifest("[]", "m"); }, ErrorCode::invalid, {"format"});
+  refuse([](Json& m) { m["files"]["config.json"] = 1; }, ErrorCode::invalid, {"config.json", "an object"});
+  expect_error([&] { parse_manifest("[]", "m"); }, ErrorCode::invalid, {"m: expected an object", "a list"});
   expect_error([&] { read_manifest(dir.file("none")); }, ErrorCode::invalid, {"none", "missing"});
 }
 

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <nlohmann/json.hpp>
+
 #include "io/files.h"
 #include "io/sniff.h"
 
@@ -49,6 +52,36 @@ TEST(Json, FilesThatAreSomethingElse) {
                {"b.json", "html"});
   expect_error([&] { (void)read_json(dir.file("none.json")); }, ErrorCode::io, {"none.json"});
   EXPECT_EQ(read_json(dir.write("c.json", "{\"a\": 1}\n"))["a"], 1);
+}
+
+TEST(JsonReader, TakesWhatIsOfTheTypeAndNamesTheRest) {
+  const nlohmann::json root = parse_json(
+      R"({"n": -3, "big": 18446744073709551615, "x": 2.5, "t": "a", "b": true, "z": null, "l": [7], "o": {"a b": 1}})",
+      "f");
+  const JsonReader read(root, "bad file: f.json");
+  EXPECT_EQ(read["n"].as<int64_t>(), -3);
+  EXPECT_EQ(read["x"].number(), 2.5);
+  EXPECT_EQ(read["z"].number(), std::nullopt);
+  EXPECT_EQ(read["t"].as<std::string>(), "a");
+  EXPECT_EQ(read["none"].as_or(int64_t{5}), 5);
+  EXPECT_EQ(read["l"].entry(0).count(), 7);
+  EXPECT_EQ(read["o"]["a b"].as<double>(), 1.0);
+  const auto refused = [&](const std::function<void()>& call, const char* text) {
+    expect_error(call, ErrorCode::invalid, {std::string("bad file: f.json: ") + text});
+  };
+  refused([&] { (void)read["n"].count(); }, "n, expected a whole number from 0 on, got -3");
+  refused([&] { (void)read["big"].as<int64_t>(); },
+          "big, expected a whole number below 2^63, got 18446744073709551615");
+  refused([&] { (void)read["x"].as<int64_t>(); }, "x, expected a whole number, got 2.5");
+  refused([&] { (void)read["t"].as<double>(); }, "t, expected a number, got \"a\"");
+  refused([&] { (void)read["n"].as<std::string>(); }, "n, expected a text, got -3");
+  refused([&] { (void)read["t"].as_or(false); }, "t, expected true or false, got \"a\"");
+  refused([&] { (void)read["b"].number(); }, "b, expected a number or null, got true");
+  refused([&] { (void)read["none"].as<std::string>(); }, "none, expected a text, got nothing");
+  refused([&] { (void)read["l"]["a"]; }, "l, expected an object, got a list of 1 entries");
+  refused([&] { (void)read["l"].entry(1).count(); }, "l[1], expected a whole number, got nothing");
+  refused([&] { (void)read["o"].entry(0); }, "o, expected a list, got an object of 1 entries");
+  refused([&] { (void)read["o"]["c\nd"].count(); }, "o.\"c\\x0ad\", expected a whole number, got nothing");
 }
 
 TEST(Sniff, KnowsCommonFormats) {

@@ -85,6 +85,16 @@ TEST(Utf8, DecodesEveryCodePoint) {
 TEST(Utf8, ErrorNamesPlaceOffsetAndValue) {
   expect_error([] { require_utf8("ab\xED\xA0\x80", "some.txt"); }, ErrorCode::invalid, {"some.txt", "byte 2", "ed"});
   expect_error([] { require_utf8("ab\xC3", "some.txt", 3); }, ErrorCode::invalid, {"some.txt", "byte 5", "c3"});
+  const auto hint_of = [](InvalidUtf8 invalid) {
+    try {
+      require_utf8("\xFF", "some.txt", 0, invalid);
+    } catch (const Error& error) {
+      return error.hint();
+    }
+    return std::string("no error");
+  };
+  EXPECT_EQ(hint_of(InvalidUtf8::refuse), "");
+  EXPECT_TRUE(hint_of(InvalidUtf8::refuse_with_hint).starts_with("--invalid-utf8 replace"));
 }
 
 TEST(Quote, MakesAnythingOneLine) {

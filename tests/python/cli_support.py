@@ -10,6 +10,8 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[2]
 BINARY = Path(os.environ.get("LAMINA_BINARY", ROOT / "build" / "release" / "lamina"))
 
+LLMC = ROOT / "tests" / "python" / "llmc"  # what stands for llm.c's folder
+
 VERSES = ["In the beginning was the word", "and the word was with the reader", "and the reader was content",
           "The sea is never full of ships", "nor the shore of sand", "a cat sat on the mat", "the mat was warm",
           "and the cat was content with the mat"]

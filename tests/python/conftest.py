@@ -1,4 +1,4 @@
-"""What the Python tests share: where the build is, and torch kept to two threads."""
+"""What the Python tests share: where the build is, the small model, and torch kept to two threads."""
 import os
 from pathlib import Path
 
@@ -20,3 +20,18 @@ def few_threads():
     import torch
 
     torch.set_num_threads(min(2, os.cpu_count() or 1))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    import tiny
+
+    return tiny.write(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture
+def model(folder):
+    """That model in the package."""
+    import lamina
+
+    return lamina.Model.from_pretrained(folder)

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from cli_support import BINARY, ROOT, lamina, ok, ok_json, write_config, write_text, write_tiny
+from cli_support import BINARY, LLMC, ROOT, lamina, ok, ok_json, write_config, write_text, write_tiny
 
 COMMANDS = ["train", "generate", "eval", "inspect", "plan", "doctor", "bench", "tokenize", "inspect graph", "inspect plan",
             "inspect config", "inspect checkpoint", "bench kernels", "bench step", "bench peers", "tokenize train", "tokenize encode",
@@ -136,6 +136,27 @@ def test_bench_peers(tmp_path):
     assert gone.returncode == 1 and gone.stderr.splitlines()[-1].startswith(b"lamina: error: cannot start torch: ")
     died = lamina(*args, env={"LAMINA_TORCH_PYTHON": "/bin/false"})
     assert died.returncode == 1 and died.stderr.splitlines()[-1].endswith(b"got exit 1")
+
+
+ADAMW = ["--betas", "0.8,0.95", "--eps", "1e-6", "--weight-decay", "0.25"]
+
+
+def test_peers_are_asked_for_the_same_update(tmp_path):
+    config = write_config(tmp_path / "config.json")
+    args = ["bench", "peers", "--model", config, "--batch", "2", "--seq", "16", "--threads", "1", "--steps", "1", *ADAMW]
+    result = lamina(*args, "--versus", "llm.c", "--llmc", LLMC)
+    said = result.stderr.decode()
+    assert result.returncode == 0 and "update 3: 0.8 0.95 1e-06 0.25" in said, said
+    assert "llm.c's C trainer has no clipping" in said and "--clip 1" in said
+    assert "no clipping" not in lamina(*args, "--versus", "llm.c", "--llmc", LLMC, "--clip", "0").stderr.decode()
+    echo = tmp_path / "python"  # `python -c SOURCE OPTIONS`
+    echo.write_text('#!/bin/sh\necho "$3" >&2\nexit 1\n')
+    echo.chmod(0o755)
+    died = lamina(*args, "--clip-layer", "0.5", "--clip", "2", env={"LAMINA_TORCH_PYTHON": str(echo)})
+    asked = next(json.loads(line) for line in died.stderr.decode().splitlines() if line.startswith("{"))
+    assert (asked["betas"], asked["eps"], asked["weight_decay"]) == ([0.8, 0.95], 1e-6, 0.25)
+    assert (asked["clip"], asked["clip_layer"]) == (2.0, 0.5)
+    ok_json(*args, "--clip-layer", "0.5", "--warmup", "1", env={"LAMINA_TORCH_PYTHON": sys.executable})
 
 
 def test_signature_is_the_same_for_any_isa_and_threads():

@@ -2,11 +2,12 @@
 import json
 import os
 import struct
+import subprocess
 
 import numpy as np
 import pytest
 
-from cli_support import (fails, lamina, ok, ok_json, tiny_tensors, write_config, write_ids, write_safetensors, write_text,
+from cli_support import (BINARY, LLMC, fails, lamina, ok, ok_json, tiny_tensors, write_config, write_ids, write_safetensors, write_text,
                          write_tiny)
 
 pytestmark = pytest.mark.tiny
@@ -17,6 +18,13 @@ def train_tiny(tmp_path, *more):
     config = write_config(tmp_path / "config.json")
     ids = write_ids(tmp_path / "ids.bin")
     return ["train", "--model", config, "--data", ids, "--out", tmp_path / "run", "--steps", "2", "--batch", "2", *more]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tokenizer")
+    ok("tokenize", "train", "--data", write_text(folder / "text.txt"), "--vocab-size", "260", "--out", folder)
+    return folder
 
 
 def assert_nothing_written(tmp_path):
@@ -56,6 +64,10 @@ def assert_nothing_written(tmp_path):
     (["generate", "none", "--max-tokens", "0"], ["max_tokens", "0"]),
     (["generate", "none", "--prompt", "a", "--prompt-ids", "1"], ["--prompt", "--prompt-ids"]),
     (["eval", "none", "--data", "none", "--batch", "0"], ["--batch", "0"]),
+    (["eval", "none", "--data", "none=2"], ["--data", "without a weight", "none=2"]),
+    (["bench", "peers", "--versus", "llm.c", "--llmc", LLMC, "--clip-layer", "1"], ["--clip-layer", "expected 0", "1"]),
+    (["bench", "peers", "--versus", "llm.c", "--llmc", LLMC, "--dropout", "0.1"], ["--dropout", "expected 0", "0.1"]),
+    (["bench", "peers", "--versus", "llm.c", "--llmc", LLMC, "--accumulate", "2"], ["--accumulate", "expected 1", "2"]),
     (["plan", "--batch", "0"], ["--batch", "0"]),
     (["plan", "--batch", "1048576", "--accumulate", "1048576"], ["--batch", "--accumulate", "134217728"]),
     (["plan", "--passes=-none"], ["none"]),
@@ -87,15 +99,45 @@ def test_a_pipe_nobody_writes_to_is_not_waited_for(tmp_path):
 
 # As /dev/full and /dev/stdout are, which a rename would put a file in the place of.
 @pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/proc/self/fd/1")])
-def test_only_a_file_gives_way_to_output(make, tmp_path):
-    folder, text = tmp_path / "tokenizer", write_text(tmp_path / "text.txt")
-    ok("tokenize", "train", "--data", text, "--vocab-size", "260", "--out", folder)
+def test_only_a_file_gives_way_to_output(make, tokenizer, tmp_path):
+    text = write_text(tmp_path / "text.txt")
     make(tmp_path / "out")
     before = os.lstat(tmp_path / "out")
-    fails(1, [tmp_path / "out", "regular file"], "tokenize", "encode", "--tokenizer", folder, "--file", text, "--out",
+    fails(1, [tmp_path / "out", "regular file"], "tokenize", "encode", "--tokenizer", tokenizer, "--file", text, "--out",
           tmp_path / "out")
     after = os.lstat(tmp_path / "out")
     assert (before.st_ino, before.st_mode) == (after.st_ino, after.st_mode)
+
+
+# Before any work: what is to be read does not exist, and is not complained of.
+def test_output_that_cannot_be_written_is_found_first(tokenizer, tmp_path):
+    (tmp_path / "file").write_text("keep")
+    (tmp_path / "taken" / "tokenizer.json").mkdir(parents=True)
+    (tmp_path / "dangling").symlink_to(tmp_path / "gone" / "too")
+    for out in ["file/x/y", "dangling", "/proc/none/run"]:
+        fails(1, ["cannot create folder", out], "train", "--data", "none", "--model", "none", "--out", out, cwd=tmp_path)
+        fails(1, ["cannot create folder", out], "tokenize", "train", "--data", "none", "--vocab-size", "300", "--out", out,
+              cwd=tmp_path)
+    fails(1, ["taken/tokenizer.json"], "tokenize", "train", "--data", "none", "--vocab-size", "300", "--out", "taken",
+          cwd=tmp_path)
+    for out in ["gone/ids.bin", "taken", "file/ids.bin"]:
+        for data in ["--data", "--file"]:
+            fails(1, ["cannot", out], "tokenize", "encode", "--tokenizer", "none", data, "none", "--out", out, cwd=tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["dangling", "file", "taken"]
+    assert (tmp_path / "file").read_text() == "keep"
+
+
+def test_a_model_keeps_its_tokenizer(tmp_path):
+    text = write_text(tmp_path / "text.txt")
+    args = ["tokenize", "train", "--data", text, "--vocab-size", "260", "--out"]
+    for name in ["config.json", "lamina.json", "checkpoints"]:
+        folder = tmp_path / f"with_{name}"
+        (folder / name).mkdir(parents=True)
+        (folder / "tokenizer.json").write_text("mine")
+        fails(1, ["folder of a model", folder, "expected", f"got one that holds {name}"], *args, folder)
+        assert (folder / "tokenizer.json").read_text() == "mine"
+    ok(*args, tmp_path / "tok")
+    ok(*args, tmp_path / "tok")  # a tokenizer may be learned again
 
 
 def test_a_peer_that_dies_is_told_of_once(tmp_path):
@@ -263,6 +305,23 @@ def test_text_that_is_not_utf8(tmp_path):
     fails(1, ["bad.txt", "byte 2", "ff"], "train", "--model", tmp_path / "config.json", "--data", tmp_path / "bad.txt",
           "--out", tmp_path / "run")
     assert_nothing_written(tmp_path)
+
+
+def test_the_hint_names_an_option_that_the_command_has(tokenizer, tmp_path):
+    bad = tmp_path / "bad.txt"
+    bad.write_bytes(b"ab\xff")
+    config = write_config(tmp_path / "config.json", vocab_size=300)
+    hint = "hint: --invalid-utf8 replace"
+    for args in (["tokenize", "train", "--data", bad, "--vocab-size", "300", "--out", tmp_path / "other"],
+                 ["tokenize", "encode", "--tokenizer", tokenizer, "--file", bad],
+                 ["tokenize", "encode", "--tokenizer", tokenizer, "--data", bad, "--out", tmp_path / "ids.bin"],
+                 ["train", "--model", config, "--data", bad, "--out", tmp_path / "run"]):
+        result = lamina(*args)
+        assert result.returncode == 1 and hint in result.stderr.decode(), args
+    model = write_tiny(tmp_path / "model")
+    for args in (["--batch-file", bad], ["--prompt", b"ab\xff"], ["--stop", b"\xff"]):
+        result = subprocess.run([BINARY, "generate", model, "--tokenizer", tokenizer, *args], capture_output=True, timeout=60)
+        assert b"UTF-8" in result.stderr and b"--invalid-utf8" not in result.stderr, args
 
 
 def test_text_and_token_files_together(tmp_path):

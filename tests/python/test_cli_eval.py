@@ -11,11 +11,6 @@ from transformers import GPT2LMHeadModel
 KEYS = {"model", "tokens", "loss", "perplexity", "bits_per_byte", "batch", "seq"}
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tiny.write(tmp_path_factory.mktemp("tiny"))
-
-
 def truth(folder, ids, seq):
     """Sum and number of all targets, each window by itself in HuggingFace's double."""
     twin = GPT2LMHeadModel.from_pretrained(folder, attn_implementation="eager").double().eval()

@@ -13,11 +13,6 @@ GREEDY = tiny.GREEDY[(3, 91)]
 BATCH = [(3, 91), (3, 7), (47, 30, 79, 88, 91)]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tiny.write(tmp_path_factory.mktemp("tiny"))
-
-
 def lines(path, *prompts):
     path.write_text("".join(" ".join(map(str, prompt)) + "\n" for prompt in prompts))
     return path
@@ -115,6 +110,25 @@ def test_weights_that_are_no_numbers(tmp_path):
 
 
 LETTERS = "the cat naïve 日本語 🙂 été\n"
+
+
+def test_echo_of_ids_and_rows(folder, texts, tmp_path):
+    """Whatever way a prompt comes, --echo gives it back before what follows."""
+    base = ["--max-tokens", "3", "--temperature", "0"]
+    new = ok_json("generate", folder, "--prompt-ids", "3 91", *base)["ids"]
+    assert ok("generate", folder, "--prompt-ids", "3 91", *base, "--echo").split() == [*map(str, [3, 91, *new])]
+    rows = lines(tmp_path / "rows.txt", [3, 91], [3, 7])
+    shown = ok("generate", folder, "--batch-file", rows, *base, "--echo").splitlines()
+    assert shown[0] == "--- row 0" and shown[1].split() == [*map(str, [3, 91, *new])] and shown[3].startswith("3 7 ")
+    said = ok_json("generate", folder, "--batch-file", rows, *base, "--echo")["rows"]
+    assert [row["prompt_ids"] for row in said] == [[3, 91], [3, 7]] and said[0]["ids"] == new and said[0]["prompt"] is None
+    text = ok("generate", texts, "--prompt", "ab", *base, "--echo")
+    assert text.startswith("ab")
+    ids = ok_json("generate", texts, "--prompt", "ab", *base, "--echo")
+    assert ids["prompt"] == "ab"
+    given = " ".join(map(str, ids["prompt_ids"]))
+    assert ok("generate", texts, "--prompt-ids", given, *base, "--echo") == text
+    assert "prompt_ids" not in ok_json("generate", texts, "--prompt", "ab", *base)
 
 
 @pytest.fixture(scope="module")

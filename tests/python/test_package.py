@@ -17,16 +17,6 @@ import lamina
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tiny.write(tmp_path_factory.mktemp("tiny"))
-
-
-@pytest.fixture
-def model(folder):
-    return lamina.Model.from_pretrained(folder)
-
-
-@pytest.fixture(scope="module")
 def twin(folder):
     """The same model in HuggingFace, double."""
     return GPT2LMHeadModel.from_pretrained(folder, attn_implementation="eager").double().eval()

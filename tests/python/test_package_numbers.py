@@ -12,16 +12,6 @@ from transformers import GPT2LMHeadModel
 import lamina
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tiny.write(tmp_path_factory.mktemp("tiny"))
-
-
-@pytest.fixture
-def model(folder):
-    return lamina.Model.from_pretrained(folder)
-
-
 def padded(rows, width):
     """(ids, targets) of rows of different lengths: what is padding has target -1, whatever id stands there."""
     ids, targets = np.full((len(rows), width), 96, np.int32), np.full((len(rows), width), -1, np.int32)

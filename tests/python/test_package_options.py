@@ -17,11 +17,6 @@ LETTERS = "the cat naïve 日本語 🙂 été\n"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tiny.write(tmp_path_factory.mktemp("tiny"))
-
-
-@pytest.fixture(scope="module")
 def texts(tmp_path_factory):
     """A model with a tokenizer that has hardly learned: its tokens are bytes in any order."""
     folder = tmp_path_factory.mktemp("texts") / "model"

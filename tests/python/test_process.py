@@ -20,11 +20,6 @@ import lamina
 GENEROUS = 5.0  # seconds; the aim is 1, the machine may be shared
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tiny.write(tmp_path_factory.mktemp("tiny"))
-
-
 # P1: 6 * 7696 (the matrices, the head once more) + 6 * 2 * 16 * 16, attention counted causally, as docs/measure.md says.
 FLOPS = 49248
 

@@ -381,6 +381,20 @@ def test_settings_that_decide_numbers_are_refused_by_name(straight, tmp_path, ch
     assert resumed[-1]["step"] == 8 and any(words[0] in line for line in resumed[-1]["changes"])
 
 
+@pytest.mark.parametrize("change, words", [
+    ({"resumed": 5}, ["resumed, expected a list, got 5"]),
+    ({"resumed": {"step": 1}}, ["resumed, expected a list, got an object"]),
+    ({"run_id": 7}, ["run_id, expected a text, got 7"]),
+    ({"run_id": None}, ["run_id, expected a text, got null"]),
+    (None, ["lamina.json: expected an object, got a list"]),
+])
+def test_a_lamina_json_changed_by_hand(straight, tmp_path, change, words):
+    args, run = run_with_two_checkpoints(straight, tmp_path)
+    said = json.loads((run / "lamina.json").read_text())
+    (run / "lamina.json").write_text(json.dumps([] if change is None else {**said, **change}))
+    fails(1, ["not what a run writes", "lamina.json", *words], *args, "--resume")
+
+
 def test_settings_that_decide_no_number_may_change(straight, tmp_path):
     args, run = run_with_two_checkpoints(straight, tmp_path)
     moved = (tmp_path / "ids.bin").rename(tmp_path / "elsewhere.bin")

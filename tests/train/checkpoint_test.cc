@@ -70,8 +70,9 @@ class Trained {
     return out;
   }
 
-  void save(const std::string& folder, const TrainState& state, const std::string& run = kRun) const {
-    save_checkpoint(folder, run, {.session = session_, .config = config_, .specs = specs_}, state, {{"seed", 1}});
+  void save(const std::string& folder, const TrainState& state, const std::string& run = kRun,
+            const nlohmann::json& settings = {{"seed", 1}}) const {
+    save_checkpoint(folder, run, {.session = session_, .config = config_, .specs = specs_}, state, settings);
   }
   void load(const std::string& path) { load_checkpoint(path, session_, config_, specs_); }
   TrainStep& step() { return step_; }
@@ -133,6 +134,18 @@ TEST(Checkpoint, CountersComeBackAsTheyWere) {
     expect_error([&] { parse_state(spoilt, "m"); }, ErrorCode::invalid, {"m", key});
     spoilt.erase(key);
     expect_error([&] { parse_state(spoilt, "m"); }, ErrorCode::invalid, {"m", key});
+  }
+}
+
+// Whoever changes a manifest by hand and makes its hash anew is told which value is wrong.
+TEST(Checkpoint, SettingsOfAnotherTypeAreNamed) {
+  const Trained run;
+  for (const nlohmann::json& settings :
+       {nlohmann::json{{"tokenizer", 5}}, nlohmann::json{{"isa", {1}}}, nlohmann::json(7)}) {
+    const TempDir dir;
+    run.save(dir.path(), {.step = 1}, kRun, settings);
+    expect_error([&] { (void)find_checkpoint(dir.path(), kRun, ignore); }, ErrorCode::invalid,
+                 {"step-1: settings", "expected", "got"});
   }
 }
 
