@@ -84,9 +84,7 @@ Data open(const Options& options, const ModelConfig& config, int64_t seq) {
   else if (has_tokenizer(options.folder))
     wanted.tokenizers = {options.folder};
   Data data = open_data(wanted, [](const std::string& line) { say("{}", line); });
-  if (data.tokenizer && data.tokenizer->vocab_size() > config.vocab_size)
-    throw_error(ErrorCode::invalid, "tokenizer and model do not fit: {} has {} ids, vocab_size of {} is {}",
-                data.tokenizer_source, data.tokenizer->vocab_size(), options.folder, config.vocab_size);
+  if (data.tokenizer) check_fit(*data.tokenizer, data.tokenizer_source, config.vocab_size, options.folder);
   check_token_files(data, config.vocab_size);
   return data;
 }

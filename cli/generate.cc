@@ -112,7 +112,8 @@ std::vector<std::string> lines_of(const std::string& path) {
     out.emplace_back(line);
     text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
   }
-  if (out.empty()) throw_error(ErrorCode::invalid, "no prompts: {}: expected a prompt on each line", path);
+  if (out.empty())
+    throw_error(ErrorCode::invalid, "no prompts: {}: expected a prompt on each line, got an empty file", path);
   return out;
 }
 
@@ -128,8 +129,7 @@ Prompt text_prompt(const Options& options, const std::optional<Tokenizer>& token
 
 std::vector<int32_t> json_ids(const Json& value, const std::string& where) {
   std::vector<int32_t> out;
-  if (!value.is_array()) throw_error(ErrorCode::invalid, "bad prompt: {}: prompt_ids, expected a list of ids", where);
-  for (const Json& id : value) {
+  for (const Json& id : JsonReader(value, "bad prompt: " + where + ": prompt_ids").list()) {
     if (!id.is_number_integer() || id < 0 || id > INT32_MAX)
       throw_error(ErrorCode::invalid, "bad prompt: {}: prompt_ids, expected ids, got {}", where, json_text(id));
     out.push_back(id.get<int32_t>());
@@ -257,10 +257,9 @@ void check_fit(const Options& options, const std::optional<Tokenizer>& tokenizer
   if (!tokenizer && !options.stop.empty())
     throw Error(ErrorCode::invalid, fmt::format("no tokenizer: --stop is a text, and {} has none", options.folder),
                 "--tokenizer DIR, or --end-id");
-  if (tokenizer && tokenizer->vocab_size() > config.vocab_size)
-    throw_error(ErrorCode::invalid, "tokenizer and model do not fit: {} has {} ids, vocab_size of {} is {}",
-                options.tokenizer.empty() ? options.folder : options.tokenizer, tokenizer->vocab_size(), options.folder,
-                config.vocab_size);
+  if (tokenizer)
+    check_fit(*tokenizer, options.tokenizer.empty() ? options.folder : options.tokenizer, config.vocab_size,
+              options.folder);
 }
 
 int run(const Options& options) {

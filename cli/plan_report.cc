@@ -63,10 +63,7 @@ CompiledModel compile_model(const ShapeOptions& shape) {
 
 void check_memory_limit(const ShapeOptions& shape, const CompiledModel& model) {
   if (shape.memory_limit.empty()) return;
-  const int64_t limit = parse_bytes("memory-limit", shape.memory_limit);
-  const int64_t needed = model.compiled.plan.total_bytes(model.threads);
-  if (needed > limit)
-    throw_error(ErrorCode::memory, "not enough memory for the plan: needs {} bytes, the limit is {}", needed, limit);
+  check_memory_limit(model.compiled.plan, model.threads, parse_bytes("memory-limit", shape.memory_limit));
 }
 
 std::string nodes_text(const CompiledModel& model) {

@@ -68,8 +68,9 @@ void Ids::narrow(const int64_t* wide) {
   copy_.resize(rows_ * width_);
   for (size_t i = 0; i < copy_.size(); ++i) {
     if (wide[i] > INT32_MAX || wide[i] < INT32_MIN)
-      throw_error(ErrorCode::invalid, "id outside the vocabulary: row {}, position {}, got {}", i / width_, i % width_,
-                  wide[i]);
+      throw_error(ErrorCode::invalid,
+                  "id outside the vocabulary: row {}, position {}, expected one below 2147483648, got {}", i / width_,
+                  i % width_, wide[i]);
     copy_[i] = static_cast<int32_t>(wide[i]);
   }
   data_ = copy_.data();
@@ -89,7 +90,8 @@ std::optional<std::vector<int32_t>> row_of_ids(nb::handle from) {
   std::vector<int32_t> out;
   for (const int64_t id : wide) {
     if (id > INT32_MAX || id < INT32_MIN)
-      throw_error(ErrorCode::invalid, "id outside the vocabulary: position {}, got {}", out.size(), id);
+      throw_error(ErrorCode::invalid, "id outside the vocabulary: position {}, expected one below 2147483648, got {}",
+                  out.size(), id);
     out.push_back(static_cast<int32_t>(id));
   }
   return out;

@@ -152,13 +152,12 @@ void fit_options(const Model& model, GenerateArguments& arguments) {
   const ModelConfig& config = model.host->config();
   const bool for_text = !arguments.stop.empty() || !arguments.on_text.is_none();
   if (arguments.tokenizer == nullptr) {
-    if (for_text) throw_error(ErrorCode::invalid, "no tokenizer: stop and on_text are about text, expected one");
+    if (for_text)
+      throw_error(ErrorCode::invalid, "no tokenizer: stop and on_text are about text, expected one, got None");
     return;
   }
   options.known_ids = arguments.tokenizer->vocab_size();
-  if (options.known_ids > config.vocab_size)
-    throw_error(ErrorCode::invalid, "tokenizer and model do not fit: the tokenizer has {} ids, vocab_size is {}",
-                options.known_ids, config.vocab_size);
+  check_fit(*arguments.tokenizer, "tokenizer", config.vocab_size, "the model");
 }
 
 std::vector<GeneratedRow> run_generate(const Model& model, const std::vector<Prompt>& prompts,

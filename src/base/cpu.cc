@@ -58,8 +58,9 @@ Isa select_isa() {
     throw_error(ErrorCode::usage, "unknown instruction set: LAMINA_ISA, expected portable, avx2 or avx512, got {}",
                 forced);
   if (!cpu_has(*isa))
-    throw_error(ErrorCode::usage, "instruction set not available: LAMINA_ISA={}, this CPU ({}) has at most {}", forced,
-                cpu_name(), isa_name(available_isas().back()));
+    throw_error(ErrorCode::usage,
+                "instruction set not available: LAMINA_ISA, expected at most {} on this CPU ({}), got {}",
+                isa_name(available_isas().back()), cpu_name(), forced);
   return *isa;
 }
 

@@ -19,7 +19,7 @@ FileMap::FileMap(const std::string& path) : path_(path) {
   struct stat info {};
   if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
     ::close(fd);
-    throw_error(ErrorCode::io, "cannot map file: {}: expected a regular file", path);
+    throw_error(ErrorCode::io, "cannot map file: {}: expected a regular file, got a folder, pipe or device", path);
   }
   size_ = static_cast<size_t>(info.st_size);
   if (size_ > 0) {

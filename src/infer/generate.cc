@@ -50,7 +50,8 @@ std::vector<Prompt> Generator::checked(std::span<const Prompt> prompts, const Ge
     std::vector<int32_t>& ids = out[r].ids;
     if (ids.empty()) {
       if (!config_.bos_token_id)
-        throw_error(ErrorCode::invalid, "empty prompt: row {}, and the config has no bos_token_id to start from", r);
+        throw_error(ErrorCode::invalid,
+                    "empty prompt: row {}, expected an id or the config's bos_token_id, got neither", r);
       ids.push_back(static_cast<int32_t>(*config_.bos_token_id));
       hooks.say(fmt::format("row {}: empty prompt, starts from bos_token_id {}", r, *config_.bos_token_id));
     }

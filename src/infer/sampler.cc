@@ -37,11 +37,12 @@ int32_t best_id(std::span<const float> logits) {
   for (size_t i = 0; i < logits.size(); ++i) {
     const float x = logits[i];
     if (std::isnan(x) || x == HUGE_VALF)
-      throw_error(ErrorCode::invalid, "the model's logits are not finite: id {}, got {}", i, x);
+      throw_error(ErrorCode::invalid, "the model's logits are not finite: id {}, expected a number, got {}", i, x);
     if (x > logits[static_cast<size_t>(best)]) best = static_cast<int32_t>(i);
   }
   if (logits.empty() || !std::isfinite(logits[static_cast<size_t>(best)]))
-    throw_error(ErrorCode::invalid, "the model's logits are not finite: none of {}", logits.size());
+    throw_error(ErrorCode::invalid, "the model's logits are not finite: expected a number among {}, got none",
+                logits.size());
   return best;
 }
 

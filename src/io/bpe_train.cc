@@ -248,8 +248,9 @@ Tokenizer BpeTrainer::train(int64_t vocab_size, int64_t min_count) const {
   size_t bytes = 0;
   for (const auto& [piece, count] : pieces) bytes += piece.size();
   if (bytes >= UINT32_MAX)
-    throw_error(ErrorCode::invalid, "too much text to learn a vocabulary from: {} bytes of distinct words, at most {}",
-                bytes, UINT32_MAX);
+    throw_error(ErrorCode::invalid,
+                "too much text to learn a vocabulary from: expected at most {} bytes of distinct words, got {}",
+                UINT32_MAX, bytes);
   Trainer trainer(pieces);
   while (static_cast<int64_t>(trainer.tokens().size()) + 1 < vocab_size && trainer.step(min_count)) {
   }

@@ -32,7 +32,7 @@ FileReader::FileReader(const std::string& path) : path_(path) {
   struct stat info {};
   if (::fstat(fd_, &info) != 0 || !S_ISREG(info.st_mode)) {
     ::close(fd_);
-    throw_error(ErrorCode::io, "cannot read file: {}: expected a regular file", path);
+    throw_error(ErrorCode::io, "cannot read file: {}: expected a regular file, got a folder, pipe or device", path);
   }
   size_ = info.st_size;
 }

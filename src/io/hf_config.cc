@@ -230,7 +230,8 @@ HfConfig read_hf_config(const std::string& path) {
   std::filesystem::path file(path);
   std::error_code ignored;
   if (!std::filesystem::exists(file, ignored))
-    throw_error(ErrorCode::io, "no such model: {}, expected a model folder or a file of weights", path);
+    throw_error(ErrorCode::io, "no such model: {}, expected a model folder or a file of weights, got nothing there",
+                path);
   if (std::filesystem::is_directory(file, ignored))
     file /= "config.json";
   else if (!path.ends_with(".json") || path.ends_with(".index.json"))

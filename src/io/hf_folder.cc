@@ -212,7 +212,7 @@ void HfWeights::open(const std::string& path) {
   }
   if (has_index) return open_index((folder / kIndex).string());
   if (file_exists(folder / kPickle)) refuse_pickle((folder / kPickle).string());
-  throw_error(ErrorCode::io, "no weights: {}: expected {} or {}", path, kWeights, kIndex);
+  throw_error(ErrorCode::io, "no weights: {}: expected {} or {}, got neither", path, kWeights, kIndex);
 }
 
 void HfWeights::open_index(const std::string& index_path) {
@@ -224,7 +224,8 @@ void HfWeights::open_index(const std::string& index_path) {
   std::string absent;
   for (const std::string& shard : shards)
     if (!file_exists(folder / shard)) absent += (absent.empty() ? "" : ", ") + quote_text(shard);
-  if (!absent.empty()) throw_error(ErrorCode::invalid, "shard missing: {} names {}", index_path, absent);
+  if (!absent.empty())
+    throw_error(ErrorCode::invalid, "shard missing: {}: expected {} beside it, got none", index_path, absent);
   for (const std::string& shard : shards) files_.emplace_back((folder / shard).string());
 
   const std::vector<NameProblem> problems = compare_with_index(files_, index);

@@ -34,7 +34,9 @@ class Builder {
 
   bool key(std::string& name) {
     const auto [at, fresh] = stack_.back()->emplace(name, nullptr);
-    if (!fresh) throw_error(ErrorCode::invalid, "bad JSON: {}: duplicate key {}", where_, path() + quote_text(name));
+    if (!fresh)
+      throw_error(ErrorCode::invalid, "bad JSON: {}: duplicate key {}: expected it once, got it again", where_,
+                  path() + quote_text(name));
     key_ = std::move(name);
     value_ = &*at;
     return true;
@@ -68,7 +70,8 @@ class Builder {
 
   bool open(Json value) {
     if (static_cast<int>(stack_.size()) >= limits_.depth)
-      throw_error(ErrorCode::invalid, "bad JSON: {}: nested deeper than {} levels", where_, limits_.depth);
+      throw_error(ErrorCode::invalid, "bad JSON: {}: nested deeper than is read: expected at most {} levels, got more",
+                  where_, limits_.depth);
     names_.push_back(!stack_.empty() && stack_.back()->is_object() ? quote_text(key_) : std::string());
     stack_.push_back(place(std::move(value)));
     return true;

@@ -168,7 +168,8 @@ class HeaderReader {
     RawEntry& e = entry();
     bool* seen = name == "dtype" ? &e.has_dtype : name == "shape" ? &e.has_shape : &e.has_offsets;
     if (name != "dtype" && name != "shape" && name != "data_offsets")
-      throw_error(ErrorCode::invalid, "bad safetensors header: {}: tensor {}: unknown key {}", where_,
+      throw_error(ErrorCode::invalid,
+                  "bad safetensors header: {}: tensor {}: expected dtype, shape and data_offsets, got {}", where_,
                   quote_text(e.name), quote_text(name));
     if (*seen) duplicate(fmt::format("{} of tensor {}", quote_text(name), quote_text(e.name)));
     *seen = true;
@@ -181,7 +182,8 @@ class HeaderReader {
     for (const auto& [has, key] :
          {std::pair{e.has_dtype, "dtype"}, {e.has_shape, "shape"}, {e.has_offsets, "data_offsets"}})
       if (!has)
-        throw_error(ErrorCode::invalid, "bad safetensors header: {}: tensor {}: {} is missing", where_,
+        throw_error(ErrorCode::invalid,
+                    "bad safetensors header: {}: tensor {}: {} is missing: expected a value, got nothing", where_,
                     quote_text(e.name), key);
     if (e.offsets.size() != 2)
       throw_error(ErrorCode::invalid, "bad safetensors header: {}: tensor {}: data_offsets, expected 2 numbers, got {}",
@@ -238,15 +240,18 @@ std::optional<int64_t> byte_count(const std::vector<int64_t>& shape, int64_t bit
 void check_range(const RawEntry& e, int64_t data_bytes, const std::string& where) {
   const std::string what = fmt::format("bad safetensors file: {}: tensor {}", where, quote_text(e.name));
   const int64_t bits = safetensors_bits(e.dtype);
-  if (bits == 0) throw_error(ErrorCode::invalid, "{}: unknown dtype {}", what, quote_text(e.dtype, 40));
+  if (bits == 0)
+    throw_error(ErrorCode::invalid, "{}: dtype, expected one of safetensors', got {}", what, quote_text(e.dtype, 40));
   const int64_t begin = e.offsets[0], end = e.offsets[1];
-  if (begin > end) throw_error(ErrorCode::invalid, "{}: its range [{}, {}) runs backwards", what, begin, end);
+  if (begin > end)
+    throw_error(ErrorCode::invalid, "{}: its range, expected an end from {} on, got {}", what, begin, end);
   const std::optional<int64_t> bytes = byte_count(e.shape, bits);
   if (!bytes)
-    throw_error(ErrorCode::invalid, "{}: {} {} is no possible number of bytes", what, e.dtype, shape_text(e.shape));
+    throw_error(ErrorCode::invalid, "{}: expected a possible number of bytes, got {} {}", what, e.dtype,
+                shape_text(e.shape));
   if (end - begin != *bytes)
-    throw_error(ErrorCode::invalid, "{}: {} {} takes {} bytes, its range [{}, {}) has {}", what, e.dtype,
-                shape_text(e.shape), *bytes, begin, end, end - begin);
+    throw_error(ErrorCode::invalid, "{}: its range [{}, {}), expected {} bytes for {} {}, got {}", what, begin, end,
+                *bytes, e.dtype, shape_text(e.shape), end - begin);
   if (end > data_bytes)
     throw_error(ErrorCode::invalid, "{}: its range [{}, {}) ends beyond the data, expected at least {} bytes, got {}",
                 what, begin, end, end, data_bytes);
@@ -258,14 +263,15 @@ void check_tiling(const std::vector<RawEntry>& entries, int64_t data_bytes, cons
   for (const RawEntry& e : entries) {
     if (e.offsets[0] != at)
       throw_error(ErrorCode::invalid,
-                  "bad safetensors file: {}: tensor {}: its range [{}, {}) {}, expected to begin at {}", where,
-                  quote_text(e.name), e.offsets[0], e.offsets[1],
-                  e.offsets[0] < at ? "overlaps another tensor's" : "leaves a gap", at);
+                  "bad safetensors file: {}: tensor {}: its range {}, expected to begin at {}, got [{}, {})", where,
+                  quote_text(e.name), e.offsets[0] < at ? "overlaps another tensor's" : "leaves a gap", at,
+                  e.offsets[0], e.offsets[1]);
     at = e.offsets[1];
   }
   if (at != data_bytes)
-    throw_error(ErrorCode::invalid, "bad safetensors file: {}: the tensors end at byte {} of the data, its size is {}",
-                where, at, data_bytes);
+    throw_error(ErrorCode::invalid,
+                "bad safetensors file: {}: expected {} bytes of data, where the tensors end, got {}", where, at,
+                data_bytes);
 }
 
 void check_names(const std::vector<RawEntry>& entries, const std::string& where) {
@@ -291,16 +297,17 @@ int64_t header_length(std::span<const std::byte> file, const std::string& where,
   for (size_t i = 8; i-- > 0;) length = length << 8 | std::to_integer<uint64_t>(file[i]);
   if (length > file.size() - 8)
     throw Error(ErrorCode::invalid,
-                fmt::format("bad safetensors file: {}: the header claims {} bytes, the file has {}", where, length,
-                            file.size()),
+                fmt::format("bad safetensors file: {}: expected the {} bytes of a header, got a file of {}", where,
+                            length, file.size()),
                 hint);
   if (length > static_cast<uint64_t>(limits.header_bytes))
     throw Error(ErrorCode::invalid,
-                fmt::format("bad safetensors file: {}: the header claims {} bytes, at most {} are read", where, length,
-                            limits.header_bytes),
+                fmt::format("bad safetensors file: {}: header, expected at most {} bytes, got {}", where,
+                            limits.header_bytes, length),
                 hint);
   if (length == 0 || std::to_integer<char>(file[8]) != '{')
-    throw Error(ErrorCode::invalid, fmt::format("bad safetensors header: {}: byte 8: expected {{", where), hint);
+    throw Error(ErrorCode::invalid,
+                fmt::format("bad safetensors header: {}: byte 8: expected {{, got another byte", where), hint);
   return static_cast<int64_t>(length);
 }
 

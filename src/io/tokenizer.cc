@@ -68,7 +68,8 @@ void Tokenizer::check_bytes(const std::string& where) {
     if (token(id).size() == 1 && !is_special(id)) byte_ids_[static_cast<unsigned char>(token(id)[0])] = id;
   for (size_t byte = 0; byte < 256; ++byte)
     if (byte_ids_[byte] < 0)
-      throw_error(ErrorCode::invalid, "bad tokenizer: {}: no token for the byte 0x{:02x}", where, byte);
+      throw_error(ErrorCode::invalid, "bad tokenizer: {}: expected a token for the byte 0x{:02x}, got none", where,
+                  byte);
 }
 
 void Tokenizer::check_merges(const std::string& where) {
@@ -94,8 +95,17 @@ void Tokenizer::check_merges(const std::string& where) {
   // A merge list that was cut short leaves tokens that nothing makes.
   for (int32_t id = 0; id < vocab_size(); ++id)
     if (token(id).size() != 1 && !is_special(id) && !made[static_cast<size_t>(id)])
-      throw_error(ErrorCode::invalid, "bad tokenizer: {}: {} merges for a vocabulary of {}: none makes token {} ({})",
+      throw_error(ErrorCode::invalid,
+                  "bad tokenizer: {}: {} merges for a vocabulary of {}: token {} ({}), expected a merge that makes it, "
+                  "got none",
                   where, parts_.merges.size(), vocab_size(), id, quote_text(token(id), 40));
+}
+
+void check_fit(const Tokenizer& tokenizer, const std::string& name, int64_t vocab_size, const std::string& model) {
+  if (tokenizer.vocab_size() > vocab_size)
+    throw_error(ErrorCode::invalid,
+                "tokenizer and model do not fit: {}, expected at most {} ids (vocab_size of {}), got {}", name,
+                vocab_size, model, tokenizer.vocab_size());
 }
 
 bool Tokenizer::is_special(int32_t id) const {
@@ -186,7 +196,7 @@ void Encoder::encode_piece(std::string_view piece, std::vector<int32_t>& out) {
 
 void Encoder::merge_piece(std::string_view piece) {
   if (piece.size() > static_cast<size_t>(std::numeric_limits<int32_t>::max()))
-    throw_error(ErrorCode::invalid, "text with a word too long to encode: at most 2147483647 bytes, got {}",
+    throw_error(ErrorCode::invalid, "text with a word too long to encode: expected at most 2147483647 bytes, got {}",
                 piece.size());
   symbols_.resize(piece.size());
   for (size_t i = 0; i < piece.size(); ++i) symbols_[i] = tokenizer_.byte_ids_[static_cast<unsigned char>(piece[i])];

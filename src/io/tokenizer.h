@@ -50,6 +50,10 @@ class Tokenizer {
   std::array<int32_t, 256> byte_ids_{};
 };
 
+// Throws Error(invalid) where the tokenizer has ids that a model of this vocabulary lacks; the names are for the
+// message.
+void check_fit(const Tokenizer& tokenizer, const std::string& name, int64_t vocab_size, const std::string& model);
+
 // What becomes of a special token's text inside a document.
 enum class SpecialMode {
   text,   // ordinary text, counted

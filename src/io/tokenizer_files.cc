@@ -89,17 +89,17 @@ Tokenizer build(Spelt spelt, const std::string& where) {
   for (const int32_t id : spelt.specials) special[static_cast<size_t>(id)] = true;
   for (size_t id = 0; id < spelt.letters.size(); ++id) {
     const std::string& letters = spelt.letters[id];
-    if (letters.empty()) bad(where, fmt::format("id {} of {} has no token", id, spelt.letters.size()));
+    if (letters.empty()) bad(where, fmt::format("id {} of {}, expected a token, got none", id, spelt.letters.size()));
     const std::optional<std::string> bytes = special[id] ? letters : bytes_of_letters(letters);
     if (!bytes)
-      bad(where, fmt::format("token {}: {} is not spelt in GPT-2's letters for bytes", id, quote_text(letters, 40)));
+      bad(where, fmt::format("token {}: expected GPT-2's letters for bytes, got {}", id, quote_text(letters, 40)));
     parts.tokens[id] = *bytes;
   }
   for (size_t i = 0; i < spelt.merges.size(); ++i) {
     const auto& [left, right] = spelt.merges[i];
     const auto a = spelt.id_of.find(left), b = spelt.id_of.find(right);
     if (a == spelt.id_of.end() || b == spelt.id_of.end())
-      bad(where, fmt::format("merge {}: {} is not in the vocabulary", i,
+      bad(where, fmt::format("merge {}: expected parts in the vocabulary, got {}", i,
                              quote_text(a == spelt.id_of.end() ? left : right, 40)));
     parts.merges.emplace_back(a->second, b->second);
   }
@@ -305,7 +305,8 @@ LoadedTokenizer load_tokenizer(const std::string& path) {
                                   read_text_file(merges_path, "a list of merges", kLimits), merges_path);
   }
   if (is_folder && !fs::exists(folder / kJson, ignored))
-    throw_error(ErrorCode::io, "no tokenizer: {}: expected tokenizer.json, or vocab.json and merges.txt", path);
+    throw_error(ErrorCode::io, "no tokenizer: {}: expected tokenizer.json, or vocab.json and merges.txt, got neither",
+                path);
   const std::string file = is_folder ? (folder / kJson).string() : path;
   return parse_tokenizer_json(read_text_file(file, "a tokenizer.json", kLimits), file);
 }

@@ -27,14 +27,20 @@ int64_t available_memory() {
 void check_memory(const Plan& plan, int threads, int64_t limit) {
   const int64_t needed = plan.total_bytes(threads);
   const int64_t available = available_memory();
-  if (limit > 0 && needed > limit)
-    throw_error(ErrorCode::memory, "not enough memory for the plan: needs {} bytes, the limit is {}", needed, limit);
+  if (limit > 0) check_memory_limit(plan, threads, limit);
   if (available >= 0 && needed > available)
-    throw_error(ErrorCode::memory, "not enough memory for the plan: needs {} bytes, the machine has {} available",
-                needed, available);
+    throw_error(ErrorCode::memory,
+                "not enough memory for the plan: this machine, expected at least {} bytes available, got {}", needed,
+                available);
 }
 
 }  // namespace
+
+void check_memory_limit(const Plan& plan, int threads, int64_t limit) {
+  if (const int64_t needed = plan.total_bytes(threads); needed > limit)
+    throw_error(ErrorCode::memory, "not enough memory for the plan: the limit, expected at least {} bytes, got {}",
+                needed, limit);
+}
 
 Memory::Memory(int64_t bytes) : bytes_(static_cast<size_t>(bytes)) {
   if (bytes == 0) return;

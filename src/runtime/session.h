@@ -40,6 +40,9 @@ struct MatrixView {
   int64_t stride_column = 1;
 };
 
+// Throws Error(memory) where the plan needs more than so many bytes.
+void check_memory_limit(const Plan& plan, int threads, int64_t limit);
+
 class Session {
  public:
   // Throws Error(memory) before anything is touched if the plan needs more than the machine offers (or `memory_limit`

@@ -54,7 +54,9 @@ void load_moments(const std::string& path, Session& session, const std::vector<P
     for (const ParameterSpec& spec : specs) {
       const std::string name = moment_name(which, spec);
       const SafetensorsTensor* tensor = file.find(name);
-      if (tensor == nullptr) throw_error(ErrorCode::invalid, "bad checkpoint: {}: tensor {} is missing", path, name);
+      if (tensor == nullptr)
+        throw_error(ErrorCode::invalid, "bad checkpoint: {}: tensor {} is missing: expected F32 {}, got nothing", path,
+                    name, shape_text(sizes_of(spec.shape)));
       if (tensor->dtype != "F32" || tensor->shape != sizes_of(spec.shape))
         throw_error(ErrorCode::invalid, "bad checkpoint: {}: tensor {}: expected F32 {}, got {} {}", path, name,
                     shape_text(sizes_of(spec.shape)), tensor->dtype, shape_text(tensor->shape));

@@ -93,7 +93,8 @@ class Reader {
 
   void train_tokenizer(const std::vector<std::string>& files) {
     if (options_.trained_vocab == 0)
-      throw Error(ErrorCode::invalid, "no tokenizer: the model's folder has weights but no tokenizer.json",
+      throw Error(ErrorCode::invalid,
+                  "no tokenizer: the model's folder has weights, expected tokenizer.json beside them, got none",
                   "--tokenizer DIR names the one that the weights were trained with");
     BpeTrainer trainer;
     DocumentReader reader(files, options_.documents);
@@ -143,7 +144,8 @@ class Reader {
     int64_t count = 0, all = 0;
     for (const Source& source : data_.sources) count += count_of(source), all += source.ids.size();
     if (options_.valid_fraction && count == 0)
-      throw_error(ErrorCode::invalid, "no validation data: --valid-fraction {} of {} ids is none", fraction, all);
+      throw_error(ErrorCode::invalid,
+                  "no validation data: --valid-fraction {}, expected one of {} ids or more, got none", fraction, all);
     if (!options_.valid_fraction && count < options_.seq + 1) {
       say_(fmt::format("no validation: {} of {} ids would be its part, a window needs {}", count, all,
                        options_.seq + 1));

@@ -52,12 +52,14 @@ void require_new_folder(const std::string& path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
   if (!fs::exists(status)) return;
-  if (!fs::is_directory(status)) throw_error(ErrorCode::io, "cannot make a run folder: --out {}: it is a file", path);
+  if (!fs::is_directory(status))
+    throw_error(ErrorCode::io, "cannot make a run folder: --out {}: expected a folder, got a file", path);
   const bool empty = fs::is_empty(path, error);
   if (error) throw_error(ErrorCode::io, "cannot read folder: --out {}: {}", path, error.message());
   if (!empty)
     throw Error(ErrorCode::invalid,
-                fmt::format("run folder is not empty: --out {}, expected a new or empty folder", path),
+                fmt::format("run folder is not empty: --out {}, expected a new or empty folder, got one that holds {}",
+                            path, fs::directory_iterator(path)->path().filename().string()),
                 "--resume goes on with the run in it; or name another folder");
 }
 
@@ -76,7 +78,7 @@ StoredRun open_run_folder(const std::string& path) {
     const std::string name = at->path().filename().string();
     const bool begun = name == "checkpoints" && list_checkpoints(at->path().string()).empty();
     if (!begun && !name.starts_with('.'))
-      throw_error(ErrorCode::invalid, "not a run folder: --out {}: it holds {}, but no lamina.json", path, name);
+      throw_error(ErrorCode::invalid, "not a run folder: --out {}: expected lamina.json in it, got {}", path, name);
   }
   if (error) throw_error(ErrorCode::io, "cannot read folder: --out {}: {}", path, error.message());
   return {};

@@ -109,9 +109,8 @@ class Run {
     if (trained || source_.preset) {
       config_.vocab_size = ids;
       config_.bos_token_id = config_.eos_token_id = data_.tokenizer->end_of_text();
-    } else if (ids > config_.vocab_size) {
-      throw_error(ErrorCode::invalid, "tokenizer and model do not fit: {} has {} ids, vocab_size of {} is {}",
-                  data_.tokenizer_source, ids, source_.name, config_.vocab_size);
+    } else {
+      check_fit(*data_.tokenizer, data_.tokenizer_source, config_.vocab_size, source_.name);
     }
   }
 

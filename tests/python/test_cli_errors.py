@@ -127,6 +127,30 @@ def test_output_that_cannot_be_written_is_found_first(tokenizer, tmp_path):
     assert (tmp_path / "file").read_text() == "keep"
 
 
+def test_errors_say_what_was_expected_and_what_came(tokenizer, tmp_path):
+    args, model = train_tiny(tmp_path), write_tiny(tmp_path / "model")
+    both = ["expected", "got"]
+    fails(1, ["not enough memory", *both], *args, "--memory-limit", "1MiB", "--batch", "64")
+    fails(1, ["not enough memory", *both], "plan", "--model", model, "--memory-limit", "1MiB", "--batch", "64")
+    for command in (["generate", model], ["eval", model, "--data", tmp_path / "ids.bin"], [*args, "--model", model]):
+        fails(1, ["do not fit", "expected at most 97 ids", "got 260"], *command, "--tokenizer", tokenizer)
+    fails(1, ["regular file", *both], "tokenize", "encode", "--tokenizer", tokenizer, "--file", tmp_path)
+    fails(1, ["no tokenizer", *both], "tokenize", "info", "--tokenizer", tmp_path)
+    fails(1, ["no such model", *both], "generate", tmp_path / "none")
+    (tmp_path / "empty.txt").write_text("")
+    fails(1, ["no prompts", *both], "generate", model, "--batch-file", tmp_path / "empty.txt")
+    for spoil in (header_of_2_to_the_60, overlapping_tensors, truncated):
+        write_tiny(model)
+        spoil(model / "model.safetensors")
+        fails(1, ["model.safetensors", *both], "inspect", "checkpoint", model)
+    (model / "model.safetensors").unlink()
+    fails(1, ["no weights", *both], "generate", model)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "mine.txt").write_text("keep")
+    fails(1, ["not empty", "mine.txt", *both], *args)
+    fails(1, ["not a run folder", "mine.txt", *both], *args, "--resume")
+
+
 def test_a_model_keeps_its_tokenizer(tmp_path):
     text = write_text(tmp_path / "text.txt")
     args = ["tokenize", "train", "--data", text, "--vocab-size", "260", "--out"]
