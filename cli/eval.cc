@@ -6,6 +6,7 @@
 #include "base/cpu.h"
 #include "command.h"
 #include "infer/load.h"
+#include "io/hf_config.h"
 #include "io/text_files.h"
 #include "io/tokenizer_files.h"
 #include "train/batches.h"
@@ -57,16 +58,11 @@ void check(const Options& options) {
   (void)select_isa();
 }
 
-LoadedModel load(const Options& options) {
+LoadedModel load(const Options& options, int64_t batch, int64_t seq) {
   return load_model(
       options.folder,
       {.needs =
-           [&](const ModelConfig& config) {
-             ShapeOptions shape;
-             shape.seq = options.seq;
-             return CompileOptions{
-                 .batch = options.batch, .seq = resolve_seq(shape, config), .train = false, .eval = true};
-           },
+           [=](const ModelConfig&) { return CompileOptions{.batch = batch, .seq = seq, .train = false, .eval = true}; },
        .threads = options.threads ? static_cast<int>(*options.threads) : cpu_count(),
        .memory_limit = options.memory_limit.empty() ? 0 : parse_bytes("memory-limit", options.memory_limit)});
 }
@@ -107,15 +103,20 @@ double predicted_bytes(const Data& data, std::optional<int32_t> document_end) {
 
 int run(const Options& options) {
   check(options);
-  const LoadedModel model = load(options);
-  for (const std::string& warning : model.warnings) say("warning: {}", warning);
-  EvalStep step(*model.session);
-  const Data data = open(options, model.config, step.seq());
+  const ModelConfig config = read_hf_config(options.folder).model;
+  ShapeOptions shape;
+  shape.seq = options.seq;
+  const int64_t seq = resolve_seq(shape, config);
+  const Data data = open(options, config, seq);
   std::optional<int32_t> end;
-  if (options.isolate_documents) end = document_end(data, model.config);
+  if (options.isolate_documents) end = document_end(data, config);
   Batches batches(
       data.train,
-      {.seq = step.seq(), .rows = step.rows(), .whole_window = false, .document_end = end, .what = "evaluation data"});
+      {.seq = seq, .rows = options.batch, .whole_window = false, .document_end = end, .what = "evaluation data"});
+  // Rows beyond what the data has would only be computed as padding.
+  const LoadedModel model = load(options, std::min(options.batch, batches.windows()), seq);
+  for (const std::string& warning : model.warnings) say("warning: {}", warning);
+  EvalStep step(*model.session);
   EvalResult total;
   for (int64_t s = 1; s <= batches.steps_per_epoch(); ++s) step.add(batches.rows(s), total);
   const double loss = total.mean(), perplexity = std::exp(loss);

@@ -61,10 +61,11 @@ Batches::Batches(std::vector<Source> sources, const BatchOptions& options)
     windows_.push_back((source.ids.size() - 1 + seq - 1) / seq);
     all_windows_ += windows_.back();
   }
-  ids_.resize(static_cast<size_t>(options.rows * (seq + 1)));
-  targets_.resize(static_cast<size_t>(options.rows * seq));
+  if (sources_.size() == 1) options_.rows = std::min(options.rows, all_windows_);  // a step never holds more
+  ids_.resize(static_cast<size_t>(options_.rows * (seq + 1)));
+  targets_.resize(static_cast<size_t>(options_.rows * seq));
   borders_.resize(targets_.size());
-  rows_.resize(static_cast<size_t>(options.rows));
+  rows_.resize(static_cast<size_t>(options_.rows));
 }
 
 std::span<const Row> Batches::rows(int64_t step) {
