@@ -123,20 +123,20 @@ int run(const Options& options) {
   if (!std::isfinite(loss))
     throw_error(ErrorCode::invalid, "the loss is not finite: {}: over {} tokens, expected a number, got {}",
                 options.folder, total.tokens, loss);
-  const bool text = data.is_text;
-  const double bits = text ? total.loss_sum / std::numbers::ln2 / predicted_bytes(data, end) : 0.0;
+  const double bytes = data.is_text ? predicted_bytes(data, end) : 0.0;
+  const double bits = total.loss_sum / std::numbers::ln2 / bytes;
   if (options.json) {
     print_json({{"model", options.folder},
                 {"tokens", total.tokens},
                 {"loss", loss},
                 {"perplexity", perplexity},
-                {"bits_per_byte", text ? Json(bits) : Json(nullptr)},
+                {"bits_per_byte", bytes > 0.0 ? Json(bits) : Json(nullptr)},
                 {"batch", step.rows()},
                 {"seq", step.seq()}});
     return 0;
   }
   print(fmt::format("loss {:.6f}  perplexity {:.4f}  bits per byte {}  over {} tokens\n", loss, perplexity,
-                    text ? fmt::format("{:.4f}", bits) : "n/a (no text)", total.tokens));
+                    bytes > 0.0 ? fmt::format("{:.4f}", bits) : "n/a (no text)", total.tokens));
   return 0;
 }
 

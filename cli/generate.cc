@@ -7,6 +7,7 @@
 #include "command.h"
 #include "infer/load.h"
 #include "infer/row_texts.h"
+#include "io/hf_config.h"
 #include "io/json.h"
 #include "io/text_files.h"
 #include "io/tokenizer_files.h"
@@ -264,6 +265,7 @@ void check_fit(const Options& options, const std::optional<Tokenizer>& tokenizer
 
 int run(const Options& options) {
   check(options);
+  (void)read_hf_config(options.folder);  // that there is no such model is said before what it lacks
   const std::optional<Tokenizer> tokenizer = open_tokenizer(options);
   const std::vector<Prompt> prompts = read_prompts(options, tokenizer);
   const int64_t rows = std::min<int64_t>(options.batch, std::ssize(prompts));

@@ -5,6 +5,7 @@
 
 #include "inspect.h"
 #include "io/checkpoint_folder.h"
+#include "io/folder.h"
 #include "io/quote.h"
 #include "io/safetensors.h"
 
@@ -23,9 +24,8 @@ std::vector<std::string> files_of(const std::string& path) {
   std::error_code ignored;
   if (!fs::is_directory(path, ignored)) return {path};
   std::vector<std::string> files;
-  for (const fs::directory_entry& entry : fs::directory_iterator(path))
-    if (entry.path().extension() == ".safetensors") files.push_back(entry.path().string());
-  std::sort(files.begin(), files.end());
+  for (const std::string& name : list_folder(path))
+    if (name.ends_with(".safetensors")) files.push_back((fs::path(path) / name).string());
   if (files.empty())
     throw_error(ErrorCode::invalid, "no weights: {}: expected a .safetensors file in the folder, got none", path);
   return files;

@@ -1,4 +1,6 @@
 // The program `lamina`: runs one command, turns errors into one line and an exit code.
+#include <fcntl.h>
+
 #include <new>
 
 #include "command.h"
@@ -26,9 +28,17 @@ int fail(int code, const std::string& text, const std::string& hint = {}) {
   return code;
 }
 
+// A process may be started without standard streams: the next file that it opens would get the number of one, and what
+// is said would be written into it.
+void open_standard_streams() {
+  for (int fd = 0; fd <= 2; ++fd)
+    if (::fcntl(fd, F_GETFD) < 0) (void)!::open("/dev/null", O_RDWR);  // gets the lowest free number
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  open_standard_streams();
   lamina::cli::install_signal_handlers();
   try {
     return lamina::cli::parse_command_line(argc, argv)();

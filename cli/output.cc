@@ -2,6 +2,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include "base/file_map.h"
@@ -16,8 +19,9 @@ void say_line(const std::string& line) {
 }
 
 void print(std::string_view text) {
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
-    throw_error(ErrorCode::io, "cannot write to standard output: {}", std::strerror(errno));
+  if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) return;
+  if (errno == EPIPE) std::_Exit(128 + SIGPIPE);  // quietly, as every program whose reader, `head`, has seen enough
+  throw_error(ErrorCode::io, "cannot write to standard output: {}", std::strerror(errno));
 }
 
 void print_json(const Json& value) { print(value.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n"); }

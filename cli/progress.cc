@@ -51,11 +51,18 @@ std::string bar_text(const StepRecord& r) {
          "] ";
 }
 
-// The same in fewer words, so that a narrow terminal shows what matters.
-std::string short_text(const StepRecord& r, double seconds_left) {
-  return fmt::format("{}/{}  loss {:.4f}  {} tok/s  {:.0f} % of peak  {} left  lr {:.3g}  norm {:.3f}", r.step, r.steps,
-                     r.loss, count_text(r.tokens_per_s), 100.0 * r.peak_fraction, duration_text(seconds_left), r.lr,
-                     r.grad_norm);
+// The same in fewer words, as many as there is room for: what matters comes first, and no number is cut.
+std::string short_text(const StepRecord& r, double seconds_left, size_t room) {
+  std::string out;
+  for (const std::string& part : {fmt::format("{}/{}", r.step, r.steps), fmt::format("  loss {:.4f}", r.loss),
+                                  fmt::format("  {} tok/s", count_text(r.tokens_per_s)),
+                                  fmt::format("  {:.0f} % of peak", 100.0 * r.peak_fraction),
+                                  fmt::format("  {} left", duration_text(seconds_left)),
+                                  fmt::format("  lr {:.3g}", r.lr), fmt::format("  norm {:.3f}", r.grad_norm)}) {
+    if (out.size() + part.size() > room) break;
+    out += part;
+  }
+  return out;
 }
 
 }  // namespace
@@ -85,10 +92,9 @@ void Progress::draw_bar(const StepRecord& record) {
   const double elapsed = std::chrono::duration<double>(now - start_).count();
   const double left =
       elapsed / static_cast<double>(record.step - steps_before_) * static_cast<double>(record.steps - record.step);
-  std::string text = short_text(record, left);
   const std::string bar = bar_text(record);
   const size_t room = terminal_width() - 1;
-  text = room > bar.size() ? text.substr(0, room - bar.size()) : std::string();
+  const std::string text = short_text(record, left, room > bar.size() ? room - bar.size() : 0);
   const std::string line = colour_ ? fmt::format("\r\033[K\033[36m{}\033[0m{}", bar, text) : "\r\033[K" + bar + text;
   std::fwrite(line.data(), 1, line.size(), stderr);
   drawn_ = true;

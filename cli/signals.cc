@@ -27,8 +27,9 @@ void install_signal_handlers() {
   action.sa_flags = SA_RESTART;
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
-  signal(SIGPIPE, SIG_IGN);  // a reader that went away is an error of a write,
-  signal(SIGXFSZ, SIG_IGN);  // and so is a file that reached its limit
+  sigaction(SIGHUP, &action, nullptr);  // the terminal was closed
+  signal(SIGPIPE, SIG_IGN);             // a reader that went away is an error of a write,
+  signal(SIGXFSZ, SIG_IGN);             // and so is a file that reached its limit
 }
 
 int stop_signal() { return received; }

@@ -28,10 +28,7 @@ struct TrainTokenizer {
 template <OptionsOf<TrainTokenizer> O, typename F>
 void for_each_option(O& o, F&& f) {
   f(OptionRow{"data", "PATH", "text or .jsonl files, folders of them, or patterns", kAnyNumber, true}, o.data);
-  f(OptionRow{"vocab-size",
-              "N",
-              "ids in all, <|endoftext|> included; fewer where the text has no more",
-              {257.0, 1e7},
+  f(OptionRow{"vocab-size", "N", "ids in all, <|endoftext|> included; fewer where the text has no more", kVocabSize,
               true},
     o.vocab_size);
   f(OptionRow{"out", "DIR", "folder for tokenizer.json and tokenizer_config.json", kAnyNumber, true}, o.out);

@@ -27,7 +27,7 @@ LearningRate rate_of(const TrainOptions& options) {
   if (options.schedule != "constant" && !options.steps)
     throw_error(ErrorCode::usage, "bad option: steps, expected the number of steps of a {} schedule, got none",
                 options.schedule);
-  return learning_rate_of(options, options.steps.value_or(options.warmup + 1));
+  return learning_rate_of(options, options.steps.value_or(std::max(options.warmup, int64_t{1})));
 }
 
 class Trainer {

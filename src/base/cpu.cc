@@ -50,9 +50,9 @@ std::vector<Isa> available_isas() {
   return out;
 }
 
-Isa select_isa() {
+std::optional<Isa> forced_isa() {
   const char* forced = std::getenv("LAMINA_ISA");
-  if (forced == nullptr || *forced == '\0') return available_isas().back();
+  if (forced == nullptr || *forced == '\0') return std::nullopt;
   const std::optional<Isa> isa = parse_isa(forced);
   if (!isa)
     throw_error(ErrorCode::usage, "unknown instruction set: LAMINA_ISA, expected portable, avx2 or avx512, got {}",
@@ -63,6 +63,8 @@ Isa select_isa() {
                 isa_name(available_isas().back()), cpu_name(), forced);
   return *isa;
 }
+
+Isa select_isa() { return forced_isa().value_or(available_isas().back()); }
 
 std::string cpu_name() {
   std::ifstream info("/proc/cpuinfo");

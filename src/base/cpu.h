@@ -16,7 +16,8 @@ std::optional<Isa> parse_isa(std::string_view name);
 
 bool cpu_has(Isa isa);              // the processor and the operating system support it
 std::vector<Isa> available_isas();  // rising
-// The best rung, or the one that LAMINA_ISA names. Throws Error(usage) where the name is unknown or the CPU lacks it.
+std::optional<Isa> forced_isa();    // the one that LAMINA_ISA names, where it is set and not empty; throws as below
+// The best rung, or the forced one. Throws Error(usage) where the name is unknown or the CPU lacks it.
 Isa select_isa();
 
 std::string cpu_name();  // as the processor states it, "unknown" where it does not

@@ -15,6 +15,7 @@
 #include "base/file_map.h"
 #include "base/hash.h"
 #include "io/atomic_file.h"
+#include "io/folder.h"
 #include "io/json.h"
 #include "io/pages.h"
 #include "io/quote.h"
@@ -200,18 +201,17 @@ Manifest parse_manifest(std::string_view text, const std::string& where) {
 
 Manifest read_manifest(const std::string& checkpoint) {
   const std::string path = join(checkpoint, kManifest);
-  if (std::error_code ignored; !fs::exists(path, ignored)) damaged(path, "the file is missing");
+  if (!path_exists(path)) damaged(path, "the file is missing");
   return parse_manifest(read_text_file(path, "the manifest of a checkpoint"), path);
 }
 
 void check_files(const std::string& checkpoint, const Manifest& manifest) {
   for (const auto& [name, file] : manifest.files) {
     const std::string path = join(checkpoint, name);
-    std::error_code error;
-    const bool there = fs::is_regular_file(path, error);
-    if (!there) damaged(path, "the file is missing");
-    const auto bytes = static_cast<int64_t>(fs::file_size(path, error));
-    if (error || bytes != file.bytes) damaged(path, fmt::format("expected {} bytes, got {}", file.bytes, bytes));
+    std::error_code ignored;
+    if (!path_exists(path) || !fs::is_regular_file(path, ignored)) damaged(path, "the file is missing");
+    const auto bytes = static_cast<int64_t>(fs::file_size(path, ignored));
+    if (bytes != file.bytes) damaged(path, fmt::format("expected {} bytes, got {}", file.bytes, bytes));
   }
   for (const auto& [name, file] : manifest.files) {
     const std::string path = join(checkpoint, name);
@@ -220,8 +220,7 @@ void check_files(const std::string& checkpoint, const Manifest& manifest) {
 }
 
 void require_free_place(const std::string& checkpoint, const std::string& run_id) {
-  std::error_code ignored;
-  if (!fs::exists(checkpoint, ignored)) return;
+  if (!path_exists(checkpoint)) return;
   std::string other = run_id;
   try {
     other = read_manifest(checkpoint).run_id;
@@ -252,8 +251,7 @@ CheckpointWriter::~CheckpointWriter() {
 void CheckpointWriter::commit(const std::string& run_id, const Json& state) {
   require_free_place(target_, run_id);
   Manifest manifest{.step = step_, .run_id = run_id, .files = {}, .state = state};
-  for (const fs::directory_entry& entry : fs::directory_iterator(temporary_))
-    manifest.files[entry.path().filename().string()] = sum_up(entry.path().string());
+  for (const std::string& name : list_folder(temporary_)) manifest.files[name] = sum_up(join(temporary_, name));
   write_file(join(temporary_, kManifest), manifest_text(manifest));
   sync_folder(temporary_);
   move_over(temporary_, target_);
@@ -262,10 +260,8 @@ void CheckpointWriter::commit(const std::string& run_id, const Json& state) {
 
 std::vector<CheckpointPlace> list_checkpoints(const std::string& folder) {
   std::vector<CheckpointPlace> out;
-  std::error_code error;
-  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
-    const std::string name = at->path().filename().string();
-    CheckpointPlace place{.path = at->path().string()};
+  for (const std::string& name : list_folder(folder)) {
+    CheckpointPlace place{.path = join(folder, name)};
     const auto [last, bad] =
         std::from_chars(name.data() + std::min<size_t>(5, name.size()), name.data() + name.size(), place.step);
     if (bad == std::errc() && place.step > 0 && name == fmt::format("step-{}", place.step) &&
@@ -287,15 +283,15 @@ void remove_checkpoint(const std::string& path) {
 }
 
 int64_t remove_temporaries(const std::string& folder) {
-  std::vector<fs::path> found;
-  std::error_code error;
-  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
-    if (is_temporary(at->path().filename().string())) found.push_back(at->path());
-  for (const fs::path& path : found) {
-    fs::remove_all(path, error);
-    if (error) fail("remove what a killed process left", path.string(), error.value());
+  int64_t removed = 0;
+  for (const std::string& name : list_folder(folder)) {
+    if (!is_temporary(name)) continue;
+    std::error_code error;
+    fs::remove_all(join(folder, name), error);
+    if (error) fail("remove what a killed process left", join(folder, name), error.value());
+    ++removed;
   }
-  return std::ssize(found);
+  return removed;
 }
 
 }  // namespace lamina

@@ -242,9 +242,10 @@ void HfWeights::open_index(const std::string& index_path) {
 void HfWeights::warn_of_strays(const std::string& folder, const std::string& why) {
   std::set<std::string> used, strays;
   for (const SafetensorsFile& file : files_) used.insert(file_name(file));
-  std::error_code ignored;  // a folder that cannot be listed has no strays to tell of
-  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
-    const std::string name = entry.path().filename().string();
+  std::error_code error;  // a folder that cannot be listed has no strays to tell of
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    const std::string name = at->path().filename().string();
+    if (name == "optimizer.safetensors") continue;  // the moments in a checkpoint
     if (name.ends_with(".safetensors") && name.front() != '.' && !used.contains(name)) strays.insert(name);
   }
   for (const std::string& name : strays)

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cmath>
+#include <string_view>
 #include <utility>
 
 #include "base/error.h"
@@ -38,9 +39,10 @@ Activation ModelConfig::activation() const {
   if (activation_function == "gelu_new" || activation_function == "gelu_pytorch_tanh" ||
       activation_function == "gelu_fast")
     return Activation::gelu_tanh;
-  throw_error(ErrorCode::invalid,
-              "bad model config: activation_function, expected gelu, gelu_new, gelu_pytorch_tanh or gelu_fast, got {}",
-              activation_function);
+  throw_error(
+      ErrorCode::invalid,
+      "bad model config: activation_function, expected gelu, gelu_new, gelu_pytorch_tanh or gelu_fast, got {:?}",
+      std::string_view(activation_function).substr(0, 60));
 }
 
 std::optional<ModelConfig> ModelConfig::preset(std::string_view name) {

@@ -36,6 +36,8 @@ class Reader {
     find_tokenizer(files);
     for (const NamedFiles& part : named) data_.sources.push_back({part.name, stream(part.files), part.weight});
     data_.valid = stream(valid_files);
+    if (!options_.valid.empty() && data_.valid.size() == 0)
+      throw_error(ErrorCode::invalid, "no validation data: --valid {}, expected ids, got none", options_.valid);
     split();
     for (const Source& source : data_.sources) data_.train.append(source.ids);
     tell_shares();
@@ -102,6 +104,7 @@ class Reader {
       for (const Document& document : documents) trainer.add(document.text);
     data_.tokenizer = trainer.train(options_.trained_vocab);
     data_.tokenizer_source = "trained";
+    data_.tokenizer_trained = true;
     say_(fmt::format("tokenizer: trained on the data, {} ids ({} asked for)", data_.tokenizer->vocab_size(),
                      options_.trained_vocab));
   }

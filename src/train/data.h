@@ -31,7 +31,8 @@ struct DataOptions {
 struct Data {
   bool is_text = false;
   std::optional<Tokenizer> tokenizer;  // of token files only where one was given: it goes along with the model
-  std::string tokenizer_source;        // a folder, "trained", or "none"
+  std::string tokenizer_source;        // for people: a folder, "trained", or "none"
+  bool tokenizer_trained = false;      // on this data
   std::vector<Source> sources;         // what is trained on: one, or more where they have weights
   TokenStream train, valid;            // all sources one behind the other; valid may be empty
   int64_t text_bytes = 0;              // of the text that became ids, both parts

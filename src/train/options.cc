@@ -58,7 +58,12 @@ void validate(const TrainOptions& options) {
   if (options.decay_steps && options.schedule != "wsd")
     throw_error(ErrorCode::usage, "contradiction: --decay-steps {} and --schedule {}, expected wsd",
                 *options.decay_steps, options.schedule);
+  if (options.min_lr > options.lr)
+    throw_error(ErrorCode::usage, "contradiction: --min-lr {} and --lr {}, expected no more than the rate",
+                options.min_lr, options.lr);
   for (const std::string& path : options.data) split_weight(path);
+  if (!options.valid.empty() && split_weight(options.valid).weight)
+    bad_value("valid", "a path without a weight, since all of the data counts", options.valid);
   if (options.steps && options.epochs)
     throw_error(ErrorCode::usage, "contradiction: --steps {} and --epochs {}, expected one of them", *options.steps,
                 *options.epochs);

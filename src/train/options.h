@@ -15,6 +15,7 @@ namespace lamina {
 template <typename O, typename T>
 concept OptionsOf = std::derived_from<std::remove_const_t<O>, T>;
 
+constexpr Allowed kVocabSize{257.0, 1e7};  // every byte and the end of a text at least
 constexpr double kMostCount = 1 << 20;
 constexpr int64_t kMostTokens = int64_t{1} << 27;  // of a step: their ids are held in memory
 
@@ -100,7 +101,7 @@ void for_each_option(O& o, F&& f) {
   f(OptionRow{"tokenizer", "DIR",
               "folder with a tokenizer.json (default: the model's, else the data's, else one is trained on the data)"},
     o.tokenizer);
-  f(OptionRow{"vocab-size", "N", "ids of a tokenizer trained here (default: the model's vocab_size)", kFromOne},
+  f(OptionRow{"vocab-size", "N", "ids of a tokenizer trained here (default: the model's vocab_size)", kVocabSize},
     o.vocab_size);
   f(OptionRow{"token-type", "TYPE", "u16, u32 or i32: ids of a .bin file without a header (default: u16)"},
     o.token_type);

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "io/checkpoint_folder.h"
+#include "io/folder.h"
 #include "io/hf_config.h"
 #include "io/json.h"
 #include "train/resume.h"
@@ -49,38 +50,31 @@ Json kernels_json(const Plan& plan) {
 }  // namespace
 
 void require_new_folder(const std::string& path) {
-  std::error_code error;
-  const fs::file_status status = fs::status(path, error);
-  if (!fs::exists(status)) return;
-  if (!fs::is_directory(status))
+  if (!path_exists(path)) return;
+  if (std::error_code ignored; !fs::is_directory(path, ignored))
     throw_error(ErrorCode::io, "cannot make a run folder: --out {}: expected a folder, got a file", path);
-  const bool empty = fs::is_empty(path, error);
-  if (error) throw_error(ErrorCode::io, "cannot read folder: --out {}: {}", path, error.message());
-  if (!empty)
+  const std::vector<std::string> names = list_folder(path);
+  if (!names.empty())
     throw Error(ErrorCode::invalid,
                 fmt::format("run folder is not empty: --out {}, expected a new or empty folder, got one that holds {}",
-                            path, fs::directory_iterator(path)->path().filename().string()),
+                            path, names.front()),
                 "--resume goes on with the run in it; or name another folder");
 }
 
 StoredRun open_run_folder(const std::string& path) {
-  std::error_code error;
-  if (!fs::exists(path, error)) return {};
   const std::string description = path + "/lamina.json";
-  if (fs::exists(description, error)) {
+  if (path_exists(description)) {
     const Json root = read_json(description);
     const JsonReader read(root, "not what a run writes: " + description);
     StoredRun out{.id = read["run_id"].as<std::string>()};
     if (read["resumed"].present()) out.resumed = read["resumed"].list();
     return out;
   }
-  for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error)) {
-    const std::string name = at->path().filename().string();
-    const bool begun = name == "checkpoints" && list_checkpoints(at->path().string()).empty();
+  for (const std::string& name : list_folder(path)) {
+    const bool begun = name == "checkpoints" && list_checkpoints(path + "/" + name).empty();
     if (!begun && !name.starts_with('.'))
       throw_error(ErrorCode::invalid, "not a run folder: --out {}: expected lamina.json in it, got {}", path, name);
   }
-  if (error) throw_error(ErrorCode::io, "cannot read folder: --out {}: {}", path, error.message());
   return {};
 }
 

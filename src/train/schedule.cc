@@ -1,5 +1,6 @@
 #include "train/schedule.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <numbers>
@@ -22,7 +23,7 @@ std::optional<Schedule> parse_schedule(std::string_view name) {
 double learning_rate(const LearningRate& options, int64_t step) {
   const auto number = [](int64_t value) { return static_cast<double>(value); };
   if (step <= options.warmup) return options.lr * number(step) / (number(options.warmup) + 1.0);
-  const int64_t to_go = options.steps - step + 1;
+  const int64_t to_go = std::max<int64_t>(options.steps - step + 1, 0);
   const double span = options.lr - options.min_lr;
   const double left = number(to_go) / number(options.steps - options.warmup);
   switch (options.schedule) {

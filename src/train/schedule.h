@@ -24,6 +24,7 @@ struct LearningRate {
 // Steps count from 1. While s <= W: lr * s / (W + 1). Then, of N steps, with the part f = (N - s + 1) / (N - W) still
 // to go: constant lr, linear min + (lr - min) * f, cosine min + (lr - min) * (1 + cos(pi * (1 - f))) / 2. wsd (warm-up,
 // stable, decay) stays at lr and is linear over the last D steps, f = (N - s + 1) / D; with D = N - W it is linear.
+// Steps beyond N, which a loop in Python may take, have f = 0.
 double learning_rate(const LearningRate& options, int64_t step);
 
 }  // namespace lamina

@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <cmath>
-#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -79,9 +78,15 @@ class Run {
     config_ = with_dropout(source_.config, options_.dropout);
     seq_ = resolve_seq(options_, config_);
     data_ = open_data(data_options(), hooks_.say);
-    if (found_ && data_.tokenizer_source == found_->path && !found_->tokenizer.empty())
-      data_.tokenizer_source = found_->tokenizer;  // the one that the run began with
+    if (found_ && data_.tokenizer_source == found_->path && !found_->tokenizer.empty()) {  // the one it began with
+      data_.tokenizer_source = found_->tokenizer;
+      data_.tokenizer_trained = found_->tokenizer == "trained" && options_.tokenizer.empty();
+    }
+    if (options_.vocab_size && !data_.tokenizer_trained)
+      throw_error(ErrorCode::usage, "bad option: --vocab-size {}, expected data to train a tokenizer on, got {}",
+                  *options_.vocab_size, data_.tokenizer ? "the tokenizer of " + data_.tokenizer_source : "token files");
     fit_vocabulary();
+    take_end_of_text();
     check_token_files(data_, config_.vocab_size);
   }
 
@@ -105,13 +110,24 @@ class Run {
   void fit_vocabulary() {
     if (!data_.tokenizer) return;
     const int64_t ids = data_.tokenizer->vocab_size();
-    const bool trained = data_.tokenizer_source == "trained";
-    if (trained || source_.preset) {
+    if (data_.tokenizer_trained || source_.preset) {
+      if (ids != config_.vocab_size)
+        hooks_.say(fmt::format("vocab_size: {}, as the tokenizer has it, in place of {}", ids, config_.vocab_size));
       config_.vocab_size = ids;
-      config_.bos_token_id = config_.eos_token_id = data_.tokenizer->end_of_text();
     } else {
       check_fit(*data_.tokenizer, data_.tokenizer_source, config_.vocab_size, source_.name);
     }
+  }
+
+  // Documents end with the tokenizer's <|endoftext|>, so that is what generation starts from and ends with.
+  void take_end_of_text() {
+    if (!data_.tokenizer) return;
+    const std::optional<int32_t> end = data_.tokenizer->end_of_text();
+    if (!end || config_.eos_token_id == *end) return;
+    if (config_.eos_token_id && !source_.folder.empty())
+      hooks_.say(fmt::format("warning: eos_token_id and bos_token_id: {}, as the tokenizer has it, in place of {}",
+                             *end, *config_.eos_token_id));
+    config_.bos_token_id = config_.eos_token_id = end;
   }
 
   // Everything that can fail does so here: sizes, memory, weights.
@@ -164,7 +180,7 @@ class Run {
   // The rung of kernels is kept, so that bits are: the best one, or the one that LAMINA_ISA names, unless the run began
   // with another that this machine has too.
   Isa kept_isa(Isa selected) {
-    if (!found_ || std::getenv("LAMINA_ISA") != nullptr) return selected;
+    if (!found_ || forced_isa()) return selected;
     const std::optional<Isa> stored = parse_isa(found_->isa);
     if (!stored || *stored == selected || !cpu_has(*stored)) return selected;
     hooks_.say(fmt::format("kernels for {}, as the run began, not for {}", isa_name(*stored), isa_name(selected)));
@@ -271,6 +287,9 @@ class Run {
       bool best = false;
       if (valid_batches_ && (last || is_due(options_.eval_every))) {
         record.valid_loss = evaluate();
+        if (record.valid_loss && !std::isfinite(*record.valid_loss))
+          hooks_.say(
+              fmt::format("warning: the validation loss is {}: these weights are of no use", *record.valid_loss));
         state_.evaluation_due = !record.valid_loss;
         best = record.valid_loss && note_validation(*record.valid_loss);
       }
@@ -399,7 +418,7 @@ class Run {
         result_.signal != 0 ? "stopped by a signal after" : "done:", state_.step, steps_, result_.tokens_per_s,
         100.0 * result_.peak_fraction, std::max(result_.peak_gflops_before, result_.peak_gflops_after),
         result_.peak_gflops_before, result_.peak_gflops_after));
-    hooks_.say(fmt::format("run folder: {}", options_.out));
+    hooks_.say(fmt::format("run folder: {}{}", options_.out, result_.signal != 0 ? "; --resume goes on with it" : ""));
   }
 
   void report() {

@@ -39,9 +39,9 @@
 namespace lamina::fuzz {
 
 // Not an assertion of GoogleTest: libFuzzer wants the process to end.
-inline void must(bool condition, const char* what) {
+inline void must(bool condition, const char* what, std::string_view of = "") {
   if (condition) return;
-  std::fprintf(stderr, "fuzz: does not hold: %s\n", what);
+  std::fprintf(stderr, "fuzz: does not hold: %s: %.*s\n", what, static_cast<int>(of.size()), of.data());
   std::abort();
 }
 
@@ -53,7 +53,7 @@ bool accepted(F&& call) {
     return true;
   } catch (const Error& error) {
     const std::string_view text = error.what();
-    must(!text.empty() && text.find('\n') == std::string_view::npos, "an error is one line");
+    must(!text.empty() && text.find('\n') == std::string_view::npos, "an error is one line", text);
     must(find_invalid_utf8(text) == kNoFault, "an error is text");
     return false;
   }

@@ -1,6 +1,7 @@
 #include "io/checkpoint_folder.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <functional>
 
@@ -164,6 +165,29 @@ TEST(CheckpointFolder, TakesThePlaceOfADamagedOneOnly) {
       ErrorCode::invalid, {"another run", "step-3", "other", "run"});
   EXPECT_EQ(read_manifest(dir.file("step-3")).state["n"], 3);
   EXPECT_EQ(dir.list(), std::vector<std::string>{"step-3"});
+}
+
+// Without the rights of the one who wrote it.
+class Stranger {
+ public:
+  Stranger() { EXPECT_EQ(seteuid(geteuid() == 0 ? 65534 : geteuid()), 0); }
+  ~Stranger() { EXPECT_EQ(seteuid(getuid()), 0); }
+};
+
+TEST(CheckpointFolder, WhatMayNotBeReadIsNotTakenForMissing) {
+  const TempDir dir;
+  write_checkpoint(dir, 3, "run", {{"n", 1}});
+  const Manifest manifest = read_manifest(dir.file("step-3"));
+  std::filesystem::permissions(dir.path(), std::filesystem::perms::none);
+  {
+    const Stranger stranger;
+    expect_error([&] { list_checkpoints(dir.path()); }, ErrorCode::io, {dir.path(), "Permission denied"});
+    expect_error([&] { read_manifest(dir.file("step-3")); }, ErrorCode::io, {"step-3", "Permission denied"});
+    expect_error([&] { check_files(dir.file("step-3"), manifest); }, ErrorCode::io, {"step-3", "Permission denied"});
+    expect_error([&] { require_free_place(dir.file("step-3"), "other"); }, ErrorCode::io,
+                 {"step-3", "Permission denied"});
+  }
+  std::filesystem::permissions(dir.path(), std::filesystem::perms::owner_all);
 }
 
 TEST(CheckpointFolder, ListsByNumber) {

@@ -1,5 +1,6 @@
 """The commands beside train and generate: what they print, and that it hangs together."""
 import json
+import os
 import re
 import subprocess
 import sys
@@ -197,3 +198,25 @@ def test_output_that_cannot_be_written(tmp_path):
         result = subprocess.run([str(BINARY), "plan", "--model", str(config), "--json"], stdout=full,
                                 stderr=subprocess.PIPE, check=False)
     assert result.returncode == 1 and b"standard output" in result.stderr
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(tmp_path):
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run([str(BINARY), "plan", "--model", str(write_config(tmp_path / "config.json"))], stdout=writer,
+                          stderr=subprocess.PIPE, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_without_standard_streams_nothing_is_written_into_files(tmp_path):
+    """A line for people goes nowhere then, and not into the file that got its number."""
+    write_text(tmp_path / "text.txt")
+    ok("tokenize", "train", "--data", tmp_path / "text.txt", "--vocab-size", "300", "--out", tmp_path / "tok")
+    (tmp_path / "mark.txt").write_bytes(b"\xef\xbb\xbfwith a byte-order mark")
+    command = [str(BINARY), "tokenize", "encode", "--tokenizer", str(tmp_path / "tok"), "--data", str(tmp_path / "mark.txt"),
+               "--out"]
+    subprocess.run([*command, str(tmp_path / "usual.bin")], check=True, capture_output=True)
+    subprocess.run([*command, str(tmp_path / "closed.bin")], check=True, close_fds=True,
+                   preexec_fn=lambda: [os.close(fd) for fd in range(3)])
+    assert (tmp_path / "closed.bin").read_bytes() == (tmp_path / "usual.bin").read_bytes()

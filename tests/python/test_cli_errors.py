@@ -68,6 +68,9 @@ def assert_nothing_written(tmp_path):
     (["bench", "peers", "--versus", "llm.c", "--llmc", LLMC, "--clip-layer", "1"], ["--clip-layer", "expected 0", "1"]),
     (["bench", "peers", "--versus", "llm.c", "--llmc", LLMC, "--dropout", "0.1"], ["--dropout", "expected 0", "0.1"]),
     (["bench", "peers", "--versus", "llm.c", "--llmc", LLMC, "--accumulate", "2"], ["--accumulate", "expected 1", "2"]),
+    (["train", "--data", "none", "--out", "run", "--valid", "none=2"], ["--valid", "without a weight", "none=2"]),
+    (["train", "--data", "none", "--out", "run", "--vocab-size", "256"], ["--vocab-size", "257", "256"]),
+    (["train", "--data", "none", "--out", "run", "--min-lr", "1"], ["--min-lr", "1", "--lr"]),
     (["plan", "--batch", "0"], ["--batch", "0"]),
     (["plan", "--batch", "1048576", "--accumulate", "1048576"], ["--batch", "--accumulate", "134217728"]),
     (["plan", "--passes=-none"], ["none"]),
@@ -361,3 +364,21 @@ def test_training_that_comes_apart_ends(tmp_path):
     assert "nan" not in "".join(lines).lower()
     assert [json.loads(line).get("skipped", False) for line in lines[-3:]] == [True] * 3
     assert not (tmp_path / "run" / "model.safetensors").exists()
+
+
+def test_what_the_data_has_no_use_for(tmp_path):
+    args = ["train", "--model", write_config(tmp_path / "config.json"), "--data", write_ids(tmp_path / "ids.bin", 100), "--seq",
+            "8", "--out", tmp_path / "run"]
+    fails(2, ["--vocab-size", "300", "token files"], *args, "--vocab-size", "300")
+    (tmp_path / "empty.bin").touch()
+    fails(1, ["no validation data", "empty.bin"], *args, "--valid", tmp_path / "empty.bin")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_model_that_is_not_there_is_named_first(tmp_path):
+    fails(1, ["no such model", "nope"], "generate", tmp_path / "nope", "--prompt", "hi")
+
+
+def test_an_activation_of_two_lines_is_an_error_of_one(tmp_path):
+    config = write_config(tmp_path / "config.json", activation_function="ge\nlu")
+    fails(1, ["activation_function", '"ge\\nlu"'], "plan", "--model", config)

@@ -176,7 +176,7 @@ def test_a_tokenizer_larger_than_the_model(tmp_path):
           tmp_path / "run")
 
 
-@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_signal_stops_after_a_clean_save(number, code, tmp_path):
     config = write_config(tmp_path / "config.json")
     ids = write_ids(tmp_path / "ids.bin", 4000)
@@ -224,3 +224,24 @@ def test_a_warm_up_that_takes_all_steps_is_told(tmp_path):
     for warmup, told in (("3", True), ("2", False)):
         done = lamina(*args, warmup, "--out", tmp_path / warmup)
         assert done.returncode == 0 and (b"does not reach --lr" in done.stderr) == told, done.stderr
+
+
+def test_a_tokenizer_that_is_given_ends_the_documents(trained, tmp_path):
+    """A config without the id takes the tokenizer's; one with another is told."""
+    args = ["train", "--data", trained["text"], "--tokenizer", trained["run"], "--steps", "1", "--seq", "16", "--model"]
+    config = write_config(tmp_path / "config.json", vocab_size=280, bos_token_id=None, eos_token_id=None)
+    ok(*args, config, "--out", tmp_path / "none")
+    ok("tokenize", "train", "--data", trained["text"], "--vocab-size", "270", "--out", tmp_path / "tok")
+    other = lamina("train", "--data", trained["text"], "--tokenizer", tmp_path / "tok", "--steps", "1", "--model", trained["run"],
+                   "--out", tmp_path / "other")
+    assert b"eos_token_id and bos_token_id: 269" in other.stderr, other.stderr
+    for run, end in (("none", 279), ("other", 269)):
+        made = json.loads((tmp_path / run / "config.json").read_text())
+        assert made["eos_token_id"] == made["bos_token_id"] == end
+        ok("generate", tmp_path / run, "--max-tokens", "2")
+
+
+def test_weights_of_no_use_are_told(trained, tmp_path):
+    done = lamina("train", "--model", trained["model"], "--data", trained["text"], "--lr", "1e30", "--steps", "2", "--out",
+                  tmp_path / "run")
+    assert b"of no use" in done.stderr, done.stderr

@@ -88,6 +88,7 @@ def test_each_option_exists_under_its_name():
               "epochs", "eval_every", "save_every", "log_every", "json", "help"}
     later = {"keep", "resume", "allow_changes", "text_field"}
     train = options_of("train")
+    assert course | later <= train | {"help"}
     assert train - course - later <= keywords(("Trainer", "__init__")) | load
     assert keywords(("Trainer", "__init__")) - {"self", "model"} <= train
 

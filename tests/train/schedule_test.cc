@@ -51,6 +51,14 @@ TEST(Schedule, WsdStaysAndThenFallsOverTheLastSteps) {
   for (int64_t step = 1; step <= 20; ++step) EXPECT_EQ(learning_rate(whole, step), learning_rate(linear, step)) << step;
 }
 
+TEST(Schedule, BeyondTheLastStepIsTheMinimum) {
+  for (const Schedule schedule : {Schedule::linear, Schedule::cosine, Schedule::wsd})
+    for (const int64_t step : {5, 6, 100}) {
+      const LearningRate rate{.lr = 1.0, .min_lr = 0.25, .schedule = schedule, .steps = 4, .decay_steps = 2};
+      EXPECT_EQ(learning_rate(rate, step), 0.25) << schedule_name(schedule) << step;
+    }
+}
+
 TEST(Schedule, NamesGoBothWays) {
   for (Schedule schedule : {Schedule::constant, Schedule::linear, Schedule::cosine, Schedule::wsd})
     EXPECT_EQ(parse_schedule(schedule_name(schedule)), schedule);
