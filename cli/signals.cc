@@ -27,9 +27,11 @@ void install_signal_handlers() {
   action.sa_flags = SA_RESTART;
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
-  sigaction(SIGHUP, &action, nullptr);  // the terminal was closed
-  signal(SIGPIPE, SIG_IGN);             // a reader that went away is an error of a write,
-  signal(SIGXFSZ, SIG_IGN);             // and so is a file that reached its limit
+  struct sigaction hang_up {};
+  sigaction(SIGHUP, nullptr, &hang_up);
+  if (hang_up.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, nullptr);  // the terminal was closed, and no nohup
+  signal(SIGPIPE, SIG_IGN);  // a reader that went away is an error of a write,
+  signal(SIGXFSZ, SIG_IGN);  // and so is a file that reached its limit
 }
 
 int stop_signal() { return received; }

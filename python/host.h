@@ -1,10 +1,10 @@
 // What stands behind lamina.Model: a model's parameters, and the sessions that were compiled for what was asked of it
-// so far. Plain C++; how Python sees it is in module.cc.
+// so far. Plain C++; how Python sees it is in model.cc and trainer.cc.
 //
 //   purpose     programs                     compiled when
 //   inference   forward, eval, prefill, …    the model is opened, again when a batch is larger than all before
 //   gradients   micro_step without dropout   gradients() is called
-//   training    micro_step, update           a Trainer steps
+//   training    step; or micro_step, update  a Trainer steps
 //
 // Each session has parameters of its own. The newest ones are copied over when another purpose is next used.
 #pragma once

@@ -182,7 +182,8 @@ def test_a_signal_stops_after_a_clean_save(number, code, tmp_path):
     ids = write_ids(tmp_path / "ids.bin", 4000)
     run = tmp_path / "run"
     process = subprocess.Popen([str(BINARY), "train", "--model", str(config), "--data", str(ids), "--out", str(run),
-                                "--steps", "10000000", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                                "--steps", "10000000", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL))  # should this be under nohup
     deadline = time.monotonic() + 60
     while not ((run / "metrics.jsonl").exists() and (run / "metrics.jsonl").stat().st_size > 0):
         assert process.poll() is None and time.monotonic() < deadline
@@ -245,3 +246,14 @@ def test_weights_of_no_use_are_told(trained, tmp_path):
     done = lamina("train", "--model", trained["model"], "--data", trained["text"], "--lr", "1e30", "--steps", "2", "--out",
                   tmp_path / "run")
     assert b"of no use" in done.stderr, done.stderr
+
+
+def test_nohup_is_heeded(tmp_path):
+    args = ["train", "--model", write_config(tmp_path / "config.json"), "--data", write_ids(tmp_path / "ids.bin", 400), "--seq", "8",
+            "--steps", "300", "--out", tmp_path / "run"]
+    with subprocess.Popen([str(BINARY), *map(str, args)], stderr=subprocess.PIPE, text=True,
+                          preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)) as process:
+        assert any("step 1/300" in line for line in process.stderr)
+        process.send_signal(signal.SIGHUP)
+        process.stderr.read()
+        assert process.wait() == 0
