@@ -1,7 +1,9 @@
 #include "command.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
+#include <numeric>
 
 #include "train/version.h"
 
@@ -69,23 +71,62 @@ std::array<double, 2> parse_pair(const std::string& name, const std::string& tex
   return out;
 }
 
-// The innermost command that was named, for the hint.
+// The innermost command that was named.
+const CLI::App& innermost(const CLI::App& program) {
+  const CLI::App* at = &program;
+  while (!at->get_subcommands().empty()) at = at->get_subcommands().front();
+  return *at;
+}
+
+// With those around it, for the hint.
 std::string named_command(const CLI::App& program) {
   std::string name = program.get_name();
-  const CLI::App* at = &program;
-  while (!at->get_subcommands().empty()) {
+  for (const CLI::App* at = &program; !at->get_subcommands().empty();) {
     at = at->get_subcommands().front();
     name += " " + at->get_name();
   }
   return name;
 }
 
+// How many letters have to be put in, taken out or changed.
+size_t distance(std::string_view from, std::string_view to) {
+  std::vector<size_t> row(to.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 0; i < from.size(); ++i) {
+    size_t before = row[0]++;
+    for (size_t j = 0; j < to.size(); ++j) {
+      const size_t changed = before + (from[i] == to[j] ? 0 : 1);
+      before = row[j + 1];
+      row[j + 1] = std::min({changed, row[j] + 1, before + 1});
+    }
+  }
+  return row.back();
+}
+
+// The option that was perhaps meant.
+std::string nearest_option(const CLI::App& command, std::string_view given) {
+  std::string best;
+  size_t least = 3;  // more letters are another word
+  for (const CLI::Option* option : command.get_options())
+    for (const std::string& name : option->get_lnames())
+      if (const size_t letters = distance(given, "--" + name); letters < least) {
+        least = letters;
+        best = "--" + name;
+      }
+  return best;
+}
+
 std::string usage_text(const CLI::App& program, const CLI::ParseError& error) {
+  const CLI::App& command = innermost(program);
   const std::vector<std::string> unknown = program.remaining(true);
-  const bool command_missing = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
-  if (command_missing && !unknown.empty() && !unknown.front().starts_with('-'))
-    return "unknown command: " + unknown.front();
-  return error.what();
+  for (const std::string& word : unknown) {
+    if (!word.starts_with("--") || word == "--") continue;
+    const std::string name = word.substr(0, word.find('=')), meant = nearest_option(command, name);
+    return "unknown option: " + name + (meant.empty() ? "" : ", is " + meant + " meant?");
+  }
+  if (unknown.empty() || unknown.front().starts_with('-')) return error.what();
+  const bool has_commands = !command.get_subcommands([](const CLI::App*) { return true; }).empty();
+  return (has_commands ? "unknown command: " : "unexpected argument: ") + unknown.front();
 }
 
 }  // namespace
