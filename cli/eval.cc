@@ -58,11 +58,10 @@ void check(const Options& options) {
   (void)select_isa();
 }
 
-LoadedModel load(const Options& options, int64_t batch, int64_t seq) {
+LoadedModel load(const Options& options, HfConfig config, int64_t batch, int64_t seq) {
   return load_model(
-      options.folder,
-      {.needs =
-           [=](const ModelConfig&) { return CompileOptions{.batch = batch, .seq = seq, .train = false, .eval = true}; },
+      options.folder, std::move(config),
+      {.needs = [=] { return CompileOptions{.batch = batch, .seq = seq, .train = false, .eval = true}; },
        .threads = options.threads ? static_cast<int>(*options.threads) : cpu_count(),
        .memory_limit = options.memory_limit.empty() ? 0 : parse_bytes("memory-limit", options.memory_limit)});
 }
@@ -103,7 +102,8 @@ double predicted_bytes(const Data& data, std::optional<int32_t> document_end) {
 
 int run(const Options& options) {
   check(options);
-  const ModelConfig config = read_hf_config(options.folder).model;
+  HfConfig read = read_hf_config(options.folder);
+  const ModelConfig config = read.model;
   ShapeOptions shape;
   shape.seq = options.seq;
   const int64_t seq = resolve_seq(shape, config);
@@ -114,7 +114,7 @@ int run(const Options& options) {
       data.train,
       {.seq = seq, .rows = options.batch, .whole_window = false, .document_end = end, .what = "evaluation data"});
   // Rows beyond what the data has would only be computed as padding.
-  const LoadedModel model = load(options, std::min(options.batch, batches.windows()), seq);
+  const LoadedModel model = load(options, std::move(read), std::min(options.batch, batches.windows()), seq);
   for (const std::string& warning : model.warnings) say("warning: {}", warning);
   EvalStep step(*model.session);
   EvalResult total;

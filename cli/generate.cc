@@ -265,15 +265,14 @@ void check_fit(const Options& options, const std::optional<Tokenizer>& tokenizer
 
 int run(const Options& options) {
   check(options);
-  (void)read_hf_config(options.folder);  // that there is no such model is said before what it lacks
+  HfConfig config = read_hf_config(options.folder);  // that there is no such model is said before what it lacks
   const std::optional<Tokenizer> tokenizer = open_tokenizer(options);
   const std::vector<Prompt> prompts = read_prompts(options, tokenizer);
   const int64_t rows = std::min<int64_t>(options.batch, std::ssize(prompts));
-  const LoadedModel model =
-      load_model(options.folder,
-                 {.needs = [&](const ModelConfig&) { return CompileOptions{.train = false, .generate_batch = rows}; },
-                  .threads = options.threads ? static_cast<int>(*options.threads) : cpu_count(),
-                  .memory_limit = memory_limit(options)});
+  const LoadedModel model = load_model(options.folder, std::move(config),
+                                       {.needs = [&] { return CompileOptions{.train = false, .generate_batch = rows}; },
+                                        .threads = options.threads ? static_cast<int>(*options.threads) : cpu_count(),
+                                        .memory_limit = memory_limit(options)});
   for (const std::string& warning : model.warnings) say("warning: {}", warning);
   check_fit(options, tokenizer, model.config);
   GenerateOptions wanted = generate_options(options);

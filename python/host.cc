@@ -44,10 +44,9 @@ std::shared_ptr<Host> Host::open(const std::string& folder, const HostLimits& li
   const HfConfig config = read_hf_config(folder);
   const std::shared_ptr<Host> host(new Host(config.model, limits));
   Slot& first = host->slot(Purpose::inference);
-  LoadedModel model = load_model(folder, {.needs = [&](const ModelConfig&) { return first.options; },
-                                          .threads = limits.threads,
-                                          .memory_limit = limits.memory,
-                                          .poll = poll});
+  LoadedModel model = load_model(
+      folder, config,
+      {.needs = [&] { return first.options; }, .threads = limits.threads, .memory_limit = limits.memory, .poll = poll});
   first.session = std::move(model.session);
   first.version = 0;
   host->warnings_ = std::move(model.warnings);

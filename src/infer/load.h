@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "compile.h"
+#include "io/hf_config.h"
 #include "io/hf_folder.h"
 #include "runtime/session.h"
 
@@ -21,14 +22,15 @@ struct LoadedModel {
 };
 
 struct LoadOptions {
-  // What to compile, once the config is known. The ISA is set here.
-  std::function<CompileOptions(const ModelConfig&)> needs = {};
+  // What to compile; asked once the files were judged. The ISA is set here.
+  std::function<CompileOptions()> needs = {};
   int threads = 1;
   int64_t memory_limit = 0;            // bytes, 0: what the machine has
   std::function<void()> poll = [] {};  // between tensors; may throw
 };
 
-// `folder` holds config.json and weights. Everything that can be wrong with the files is found before memory is taken.
-LoadedModel load_model(const std::string& folder, const LoadOptions& options);
+// `folder` holds weights and the config.json that was read. Everything that can be wrong with the files is found before
+// memory is taken.
+LoadedModel load_model(const std::string& folder, HfConfig config, const LoadOptions& options);
 
 }  // namespace lamina

@@ -9,7 +9,7 @@ namespace lamina {
 namespace {
 
 LoadOptions forward_of(int64_t seq) {
-  return {.needs = [=](const ModelConfig&) { return CompileOptions{.seq = seq, .train = false, .forward = true}; }};
+  return {.needs = [=] { return CompileOptions{.seq = seq, .train = false, .forward = true}; }};
 }
 
 TEST(Load, WhatIsSavedIsByteForByteWhatWasLoaded) {
@@ -18,7 +18,7 @@ TEST(Load, WhatIsSavedIsByteForByteWhatWasLoaded) {
     config.tie_word_embeddings = tied;
     const test::TempDir first, second;
     test::write_tiny(first.path(), config);
-    const LoadedModel model = load_model(first.path(), forward_of(8));
+    const LoadedModel model = load_model(first.path(), read_hf_config(first.path()), forward_of(8));
     EXPECT_EQ(model.config, config);
     EXPECT_TRUE(model.warnings.empty());
     save_hf_folder(second.path(), model.config, [&](size_t i, float* data, int64_t stride_k, int64_t stride_n) {
@@ -32,7 +32,7 @@ TEST(Load, WhatIsSavedIsByteForByteWhatWasLoaded) {
 TEST(Load, EveryParameterArrives) {
   const test::TempDir folder;
   test::write_tiny(folder.path());
-  const LoadedModel model = load_model(folder.path(), forward_of(8));
+  const LoadedModel model = load_model(folder.path(), read_hf_config(folder.path()), forward_of(8));
   for (const ParameterSpec& spec : model.specs) {
     std::vector<float> wanted(static_cast<size_t>(spec.shape.elements())), got(wanted.size());
     test::fill_tiny(spec, wanted.data(), spec.shape.last(), 1);
@@ -49,7 +49,7 @@ TEST(Load, P4_CanBeInterruptedBetweenTensors) {
   options.poll = [&] {
     if (++polls == 5) throw std::runtime_error("interrupted");
   };
-  EXPECT_THROW(load_model(folder.path(), options), std::runtime_error);
+  EXPECT_THROW(load_model(folder.path(), read_hf_config(folder.path()), options), std::runtime_error);
   EXPECT_EQ(polls, 5);
 }
 
@@ -58,12 +58,12 @@ TEST(Load, FilesAreJudgedBeforeMemoryIsTaken) {
   test::write_tiny(folder.path());
   bool compiled = false;
   LoadOptions options = forward_of(8);
-  options.needs = [&](const ModelConfig&) {
+  options.needs = [&] {
     compiled = true;
     return CompileOptions{};
   };
   folder.write("model.safetensors", "not tensors");
-  EXPECT_THROW(load_model(folder.path(), options), Error);
+  EXPECT_THROW(load_model(folder.path(), read_hf_config(folder.path()), options), Error);
   EXPECT_FALSE(compiled);
 }
 
@@ -72,7 +72,8 @@ TEST(Load, SaysHowMuchMemoryIsMissing) {
   test::write_tiny(folder.path());
   LoadOptions options = forward_of(8);
   options.memory_limit = 1000;
-  test::expect_error([&] { load_model(folder.path(), options); }, ErrorCode::memory, {"1000"});
+  test::expect_error([&] { load_model(folder.path(), read_hf_config(folder.path()), options); }, ErrorCode::memory,
+                     {"1000"});
 }
 
 }  // namespace

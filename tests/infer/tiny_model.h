@@ -20,12 +20,10 @@ class TinyModel {
   explicit TinyModel(int64_t rows, int64_t block = 4, const ModelConfig& config = tiny_config(), int threads = 1) {
     const TempDir folder;
     write_tiny(folder.path(), config);
-    model_ = load_model(folder.path(), {.needs =
-                                            [=](const ModelConfig&) {
-                                              return CompileOptions{
-                                                  .train = false, .generate_batch = rows, .prompt_block = block};
-                                            },
-                                        .threads = threads});
+    model_ = load_model(
+        folder.path(), read_hf_config(folder.path()),
+        {.needs = [=] { return CompileOptions{.train = false, .generate_batch = rows, .prompt_block = block}; },
+         .threads = threads});
   }
   Session& session() { return *model_.session; }
   Generator generator() { return Generator(*model_.session, model_.config); }
