@@ -26,15 +26,6 @@ std::string folder_of(const std::string& path) {
   return folder.empty() ? "." : folder;
 }
 
-// Different for each file of a process and for each process of a machine.
-std::string temporary_name(const std::string& path) {
-  static std::atomic<uint64_t> counter{0};
-  const std::filesystem::path target(path);
-  return (target.parent_path() /
-          fmt::format(".{}.{}-{}.tmp", target.filename().string(), ::getpid(), counter.fetch_add(1)))
-      .string();
-}
-
 // A rename puts a file in the place of what is there. The links of /dev to this process's own files lead to a file
 // where the output goes to one, so these are told by where they lead.
 bool is_special(const std::filesystem::path& path) {
@@ -45,6 +36,26 @@ bool is_special(const std::filesystem::path& path) {
 }
 
 }  // namespace
+
+std::string temporary_name(const std::string& path) {
+  static std::atomic<uint64_t> counter{0};
+  const std::filesystem::path target(path);
+  return (target.parent_path() /
+          fmt::format(".{}.{}-{}.tmp", target.filename().string(), ::getpid(), counter.fetch_add(1)))
+      .string();
+}
+
+bool is_temporary(std::string name) {
+  if (!name.starts_with('.') || !name.ends_with(".tmp")) return false;
+  name.resize(name.size() - 4);
+  const size_t dot = name.rfind('.'), dash = name.rfind('-');
+  if (dot == 0 || dot == std::string::npos || dash == std::string::npos || dash < dot) return false;
+  const std::string process = name.substr(dot + 1, dash - dot - 1), number = name.substr(dash + 1);
+  const auto digits = [](const std::string& text) {
+    return !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+  };
+  return digits(process) && digits(number);
+}
 
 AtomicFile::AtomicFile(const std::string& path) : path_(path), folder_(folder_of(path)) {
   std::error_code ignored;

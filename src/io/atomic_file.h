@@ -11,6 +11,10 @@
 
 namespace lamina {
 
+// .NAME.PID-NUMBER.tmp beside the path: different for each file of a process and for each process of a machine.
+std::string temporary_name(const std::string& path);
+bool is_temporary(std::string name);  // given so, without its folder
+
 class AtomicFile {
  public:
   explicit AtomicFile(const std::string& path);  // throws Error(io) naming path and reason, as all below do

@@ -1,10 +1,8 @@
 #include "io/checkpoint_folder.h"
 
 #include <fcntl.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
@@ -132,24 +130,6 @@ class ManifestReader {
   const std::string& where_;
 };
 
-std::string hidden_name(const std::string& folder, const std::string& name) {
-  static std::atomic<uint64_t> counter{0};
-  return join(folder, fmt::format(".{}.{}-{}.tmp", name, ::getpid(), counter.fetch_add(1)));
-}
-
-// As hidden_name() and AtomicFile give them: .NAME.PID-NUMBER.tmp
-bool is_temporary(std::string name) {
-  if (!name.starts_with('.') || !name.ends_with(".tmp")) return false;
-  name.resize(name.size() - 4);
-  const size_t dot = name.rfind('.'), dash = name.rfind('-');
-  if (dot == 0 || dot == std::string::npos || dash == std::string::npos || dash < dot) return false;
-  const std::string process = name.substr(dot + 1, dash - dot - 1), number = name.substr(dash + 1);
-  const auto digits = [](const std::string& text) {
-    return !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
-  };
-  return digits(process) && digits(number);
-}
-
 [[noreturn]] void fail(const char* what, const std::string& path, int reason) {
   throw_error(ErrorCode::io, "cannot {}: {}: {}", what, path, std::strerror(reason));
 }
@@ -162,7 +142,7 @@ void move_over(const std::string& from, const std::string& to) {
   if (reason != ENOTEMPTY && reason != EEXIST) fail("rename folder", to, reason);
   if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) return;
   // A file system without exchange: the old one steps aside, and goes once the new one has its place.
-  const std::string aside = hidden_name(parent_of(to), fs::path(to).filename().string());
+  const std::string aside = temporary_name(to);
   if (std::rename(to.c_str(), aside.c_str()) != 0) fail("rename folder", to, errno);
   if (std::rename(from.c_str(), to.c_str()) != 0) {
     const int refused = errno;
@@ -235,9 +215,8 @@ void require_free_place(const std::string& checkpoint, const std::string& run_id
 }
 
 CheckpointWriter::CheckpointWriter(const std::string& folder, int64_t step) : folder_(folder), step_(step) {
-  const std::string name = fmt::format("step-{}", step);
-  temporary_ = hidden_name(folder, name);
-  target_ = join(folder, name);
+  target_ = join(folder, fmt::format("step-{}", step));
+  temporary_ = temporary_name(target_);
   std::error_code error;
   if (!fs::create_directory(temporary_, error) || error)
     fail("create folder", temporary_, error ? error.value() : EEXIST);
@@ -274,7 +253,7 @@ std::vector<CheckpointPlace> list_checkpoints(const std::string& folder) {
 
 void remove_checkpoint(const std::string& path) {
   const std::string parent = parent_of(path);
-  const std::string hidden = hidden_name(parent, fs::path(path).filename().string());
+  const std::string hidden = temporary_name(path);
   if (std::rename(path.c_str(), hidden.c_str()) != 0) fail("remove folder", path, errno);
   sync_folder(parent);
   std::error_code error;
