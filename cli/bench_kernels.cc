@@ -72,7 +72,7 @@ std::string run_text(const Timed& t) {
 int run(const Options& options) {
   check_options(options);
   const Isa isa = select_isa();
-  const int threads = options.threads ? static_cast<int>(*options.threads) : cpu_count();
+  const int threads = thread_count(options.threads);
   ThreadTeam team(threads);
   double peak = fma_peak_gflops(isa, team, kPeakSeconds);
   const double memory = memory_read_gb_s(isa, team, kPeakSeconds);

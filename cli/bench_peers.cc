@@ -64,7 +64,7 @@ struct TemporaryFolder {
 class Peers {
  public:
   explicit Peers(const Options& options)
-      : options_(options), model_(open_model(options.model)), threads_(options.thread_count()) {
+      : options_(options), model_(open_model(options.model)), threads_(thread_count(options.threads)) {
     model_.config = with_dropout(model_.config, options.dropout);
     seq_ = resolve_seq(options, model_.config);
     std::ofstream(config_path()) << hf_config_text(model_.config);

@@ -105,7 +105,7 @@ int run(const Options& options) {
   validate(options);
   ShapeOptions shape = options;
   CompiledModel model = compile_model(shape);
-  const int64_t limit = options.memory_limit.empty() ? 0 : parse_bytes("memory-limit", options.memory_limit);
+  const int64_t limit = memory_limit_bytes(options.memory_limit);
   Session session(model.compiled.plan, model.threads, limit);
   initialise(session, parameter_specs(model.model.config), 1);
   const Measured measured = measure(session, options, model);

@@ -6,6 +6,7 @@
 #include "command.h"
 #include "kernels/kernel.h"
 #include "kernels/peak.h"
+#include "train/options.h"
 #include "train/version.h"
 
 namespace lamina::cli {
@@ -70,7 +71,7 @@ Json kernels_json(Isa isa) {
 int run(const Options& options) {
   check_options(options);
   const Isa isa = select_isa();
-  const int threads = options.threads ? static_cast<int>(*options.threads) : cpu_count();
+  const int threads = thread_count(options.threads);
   ThreadTeam one(1), all(threads);
   const Peak fp32{fma_peak_gflops(isa, one, kSeconds), fma_peak_gflops(isa, all, kSeconds)};
   const Peak memory{memory_read_gb_s(isa, one, kSeconds), memory_read_gb_s(isa, all, kSeconds)};

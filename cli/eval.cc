@@ -54,16 +54,15 @@ void check(const Options& options) {
     if (split_weight(path).weight) bad_value("data", "a path without a weight, since all of the data counts", path);
   check_token_type(options.token_type);
   (void)invalid_utf8_mode(options.invalid_utf8);
-  if (!options.memory_limit.empty()) parse_bytes("memory-limit", options.memory_limit);
+  (void)memory_limit_bytes(options.memory_limit);
   (void)select_isa();
 }
 
 LoadedModel load(const Options& options, HfConfig config, int64_t batch, int64_t seq) {
-  return load_model(
-      options.folder, std::move(config),
-      {.needs = [=] { return CompileOptions{.batch = batch, .seq = seq, .train = false, .eval = true}; },
-       .threads = options.threads ? static_cast<int>(*options.threads) : cpu_count(),
-       .memory_limit = options.memory_limit.empty() ? 0 : parse_bytes("memory-limit", options.memory_limit)});
+  return load_model(options.folder, std::move(config),
+                    {.needs = [=] { return CompileOptions{.batch = batch, .seq = seq, .train = false, .eval = true}; },
+                     .threads = thread_count(options.threads),
+                     .memory_limit = memory_limit_bytes(options.memory_limit)});
 }
 
 Data open(const Options& options, const ModelConfig& config, int64_t seq) {
@@ -72,7 +71,7 @@ Data open(const Options& options, const ModelConfig& config, int64_t seq) {
       .valid_fraction = 0.0,
       .token_type = options.token_type,
       .documents = {.invalid = invalid_utf8_mode(options.invalid_utf8), .text_field = options.text_field},
-      .threads = options.threads ? static_cast<int>(*options.threads) : cpu_count(),
+      .threads = thread_count(options.threads),
       .seq = seq};
   if (!options.tokenizer.empty())
     wanted.tokenizers = {options.tokenizer};

@@ -78,15 +78,11 @@ GenerateOptions generate_options(const Options& options) {
   return out;
 }
 
-int64_t memory_limit(const Options& options) {
-  return options.memory_limit.empty() ? 0 : parse_bytes("memory-limit", options.memory_limit);
-}
-
 void check(const Options& options) {
   check_options(options);
   validate(generate_options(options));
   (void)TextStream(options.stop);
-  (void)memory_limit(options);
+  (void)memory_limit_bytes(options.memory_limit);
   const int given = (options.prompt ? 1 : 0) + (options.prompt_ids ? 1 : 0) + (options.batch_file.empty() ? 0 : 1);
   if (given > 1)
     throw_error(ErrorCode::usage,
@@ -271,8 +267,8 @@ int run(const Options& options) {
   const int64_t rows = std::min<int64_t>(options.batch, std::ssize(prompts));
   const LoadedModel model = load_model(options.folder, std::move(config),
                                        {.needs = [&] { return CompileOptions{.train = false, .generate_batch = rows}; },
-                                        .threads = options.threads ? static_cast<int>(*options.threads) : cpu_count(),
-                                        .memory_limit = memory_limit(options)});
+                                        .threads = thread_count(options.threads),
+                                        .memory_limit = memory_limit_bytes(options.memory_limit)});
   for (const std::string& warning : model.warnings) say("warning: {}", warning);
   check_fit(options, tokenizer, model.config);
   GenerateOptions wanted = generate_options(options);

@@ -55,7 +55,7 @@ CompiledModel compile_model(const ShapeOptions& shape) {
   out.model.config = with_dropout(out.model.config, shape.dropout);
   out.options = compile_options(shape, out.model.config);
   out.options.eval = true;
-  out.threads = shape.thread_count();
+  out.threads = thread_count(shape.threads);
   out.compiled = compile(out.model.config, out.options);
   out.memory = memory_picture(out.compiled.plan, out.threads);
   return out;
@@ -63,7 +63,7 @@ CompiledModel compile_model(const ShapeOptions& shape) {
 
 void check_memory_limit(const ShapeOptions& shape, const CompiledModel& model) {
   if (shape.memory_limit.empty()) return;
-  check_memory_limit(model.compiled.plan, model.threads, parse_bytes("memory-limit", shape.memory_limit));
+  check_memory_limit(model.compiled.plan, model.threads, memory_limit_bytes(shape.memory_limit));
 }
 
 std::string nodes_text(const CompiledModel& model) {

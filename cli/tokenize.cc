@@ -1,5 +1,4 @@
 // lamina tokenize: train a tokenizer; text to ids and back; what a tokenizer holds.
-#include "base/cpu.h"
 #include "base/thread_team.h"
 #include "command.h"
 #include "io/atomic_file.h"
@@ -132,7 +131,7 @@ int encode_corpus(const Encode& options) {
   check_output_file(options.out);
   const Tokenizer tokenizer = open_tokenizer(options.tokenizer);
   DocumentReader reader(expand_data_paths(options.data, {".txt", ".jsonl"}), documents, say_line);
-  ThreadTeam team(options.threads ? static_cast<int>(*options.threads) : cpu_count());
+  ThreadTeam team(thread_count(options.threads));
   TokenFileWriter writer(options.out);
   const std::optional<int32_t> end = tokenizer.end_of_text();
   EncodeCounts counts;

@@ -28,7 +28,7 @@ HostLimits limits_of(const std::optional<int64_t>& threads, const std::optional<
   options.threads = threads;
   options.memory_limit = memory_limit.value_or("");
   validate(options);
-  return {options.thread_count(), memory_limit ? parse_bytes("memory-limit", *memory_limit) : 0};
+  return {thread_count(options.threads), memory_limit ? parse_bytes("memory-limit", *memory_limit) : 0};
 }
 
 Model open_model_folder(const std::string& folder, const std::optional<int64_t>& threads,

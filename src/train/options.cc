@@ -38,11 +38,13 @@ void check_token_type(const std::string& word) {
   if (!word.empty() && !parse_token_type(word)) bad_value("token-type", "u16, u32 or i32", word);
 }
 
-int ShapeOptions::thread_count() const { return threads ? static_cast<int>(*threads) : cpu_count(); }
+int thread_count(const std::optional<int64_t>& threads) { return threads ? static_cast<int>(*threads) : cpu_count(); }
+
+int64_t memory_limit_bytes(const std::string& text) { return text.empty() ? 0 : parse_bytes("memory-limit", text); }
 
 void validate(const ShapeOptions& options) {
   for_each_shape_option(options, [](const OptionRow& row, const auto& field) { check_value(row, field); });
-  if (!options.memory_limit.empty()) parse_bytes("memory-limit", options.memory_limit);
+  (void)memory_limit_bytes(options.memory_limit);
   skipped_passes(options.passes);
   (void)select_isa();  // throws where LAMINA_ISA names what is not there
 }

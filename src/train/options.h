@@ -34,8 +34,6 @@ struct ShapeOptions {
   std::optional<int64_t> threads;  // none: every processor this process may use
   std::string memory_limit;        // empty: what the machine has
   std::vector<std::string> passes;
-
-  int thread_count() const;
 };
 
 template <OptionsOf<ShapeOptions> O, typename F>
@@ -137,6 +135,11 @@ void for_each_option(O& o, F&& f) {
   f(OptionRow{"max-skips", "N", "steps in a row whose loss or gradient is not finite that end the run", kFromOne},
     o.max_skips);
 }
+
+// What two options of several commands come to where they are not given: every processor that this process may use, and
+// 0, which is what the machine has. Throws Error(usage) for a limit that is no number of bytes.
+int thread_count(const std::optional<int64_t>& threads);
+int64_t memory_limit_bytes(const std::string& text);
 
 // Words that are values of several commands' options. Throw Error(usage) that names option and value.
 InvalidUtf8 invalid_utf8_mode(const std::string& word);  // error or replace

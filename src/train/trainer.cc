@@ -97,7 +97,7 @@ class Run {
         .valid_fraction = options_.valid_fraction,
         .token_type = options_.token_type,
         .documents = {.invalid = invalid_utf8_mode(options_.invalid_utf8), .text_field = options_.text_field},
-        .threads = options_.thread_count(),
+        .threads = thread_count(options_.threads),
         .trained_vocab = source_.folder.empty() ? options_.vocab_size.value_or(config_.vocab_size) : 0,
         .seq = seq_};
     if (!options_.tokenizer.empty()) out.tokenizers.push_back(options_.tokenizer);
@@ -151,8 +151,8 @@ class Run {
     request.isa = kept_isa(request.isa);
     Compiled compiled = compile(config_, request);
     isa_ = request.isa;
-    const int64_t limit = options_.memory_limit.empty() ? 0 : parse_bytes("memory-limit", options_.memory_limit);
-    session_.emplace(std::move(compiled.plan), options_.thread_count(), limit);
+    const int64_t limit = memory_limit_bytes(options_.memory_limit);
+    session_.emplace(std::move(compiled.plan), thread_count(options_.threads), limit);
     result_.plan_digest = session_->plan().digest;
     result_.plan_bytes = session_->plan().total_bytes(session_->threads());
     result_.parameters = parameter_count(config_);
