@@ -79,13 +79,9 @@ const CLI::App& innermost(const CLI::App& program) {
 }
 
 // With those around it, for the hint.
-std::string named_command(const CLI::App& program) {
-  std::string name = program.get_name();
-  for (const CLI::App* at = &program; !at->get_subcommands().empty();) {
-    at = at->get_subcommands().front();
-    name += " " + at->get_name();
-  }
-  return name;
+std::string full_name(const CLI::App& command) {
+  const CLI::App* around = command.get_parent();
+  return around == nullptr ? command.get_name() : full_name(*around) + " " + command.get_name();
 }
 
 // How many letters have to be put in, taken out or changed.
@@ -188,7 +184,7 @@ Action parse_command_line(int argc, char** argv) {
     if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success))  // --help, --version
       return [code = program.exit(error)] { return code; };
     throw Error(ErrorCode::usage, usage_text(program, error),
-                named_command(program) + " --help shows what is expected");
+                full_name(innermost(program)) + " --help shows what is expected");
   }
   return action;
 }
