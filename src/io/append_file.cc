@@ -46,6 +46,19 @@ void AppendFile::append(std::string_view record) {
   size_ += std::ssize(record);
 }
 
+void AppendFile::replace(int64_t at, std::string_view record) {
+  if (const int64_t missing = at + std::ssize(record) - size_; missing > 0)
+    append(std::string(static_cast<size_t>(missing), ' '));
+  for (std::string_view rest = record; !rest.empty();) {
+    const ssize_t done = ::pwrite(fd_, rest.data(), rest.size(), at);
+    if (done < 0 && errno == EINTR) continue;
+    if (done <= 0) fail("write", done < 0 ? errno : ENOSPC);
+    rest.remove_prefix(static_cast<size_t>(done));
+    at += done;
+  }
+  if (at < size_) cut(at);
+}
+
 void AppendFile::sync() {
   if (::fdatasync(fd_) != 0 && errno != EINVAL && errno != ENOTSUP) fail("flush", errno);
 }

@@ -17,11 +17,14 @@ class AppendFile {
   AppendFile(const AppendFile&) = delete;
   AppendFile& operator=(const AppendFile&) = delete;
 
-  void cut(int64_t keep);  // to its first bytes
   void append(std::string_view record);
+  // Puts the record in the place of all from byte `at` on; room for it is taken first, so that a full disk leaves the
+  // file as it was.
+  void replace(int64_t at, std::string_view record);
   void sync();  // to the disk
 
  private:
+  void cut(int64_t keep);  // to its first bytes
   [[noreturn]] void fail(const char* what, int reason) const;
 
   std::string path_;

@@ -175,8 +175,7 @@ void MetricsFile::add_valid_loss(int64_t step, double valid_loss) {
   }
   if (!line.is_object() || line["step"] != step) return;  // the line was lost with the machine's power
   line["valid_loss"] = number_or_null(valid_loss);
-  file_.cut(lines.last_line);
-  file_.append(line.dump() + "\n");
+  file_.replace(lines.last_line, line.dump() + "\n");
 }
 
 EventFile::EventFile(const std::string& run, int64_t step) : begin_ns_(steady_ns()) {

@@ -20,13 +20,12 @@ class Mixture {
  public:
   // `weights` are positive; their sum is what they are shares of.
   Mixture(std::span<const double> weights, uint64_t seed) {
-    double rest = 0.0;
-    for (const double weight : weights) rest += weight;
+    std::vector<double> rest(weights.begin(), weights.end());  // of this source and those after it
+    for (size_t s = rest.size(); s-- > 1;) rest[s - 1] += rest[s];
     for (size_t s = 0; s + 1 < weights.size(); ++s) {
-      const double share = std::clamp(weights[s] / rest, 0.0, 1.0);
+      const double share = weights[s] / rest[s];
       shares_.push_back(std::clamp<uint64_t>(static_cast<uint64_t>(std::llround(share * kOne)), 1, kMost));
       phases_.push_back(hash_combine(mix64(seed), s) & kMost);
-      rest -= weights[s];
     }
   }
 

@@ -1,10 +1,8 @@
 #include "io/atomic_file.h"
 
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 
-#include <csignal>
 #include <filesystem>
 
 #include "io/files.h"
@@ -13,27 +11,9 @@ namespace lamina {
 namespace {
 
 using test::expect_error;
+using test::FileSizeLimit;
 using test::read_bytes;
 using test::TempDir;
-
-// Files of this process may not grow beyond `bytes`: the nearest thing to a full disk that needs no privilege.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(rlim_t bytes) {
-    handler_ = std::signal(SIGXFSZ, SIG_IGN);
-    ::getrlimit(RLIMIT_FSIZE, &saved_);
-    const rlimit limit{bytes, saved_.rlim_max};
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  ~FileSizeLimit() {
-    ::setrlimit(RLIMIT_FSIZE, &saved_);
-    std::signal(SIGXFSZ, handler_);
-  }
-
- private:
-  rlimit saved_{};
-  void (*handler_)(int);
-};
 
 TEST(AtomicFile, AppearsWholeAtCommit) {
   const TempDir dir;

@@ -16,6 +16,8 @@ namespace {
 
 using Json = nlohmann::json;
 using test::expect_error;
+using test::FileSizeLimit;
+using test::FileSizeLimit;
 using test::read_bytes;
 using test::TempDir;
 
@@ -224,14 +226,19 @@ TEST(FolderLock, OneAtATime) {
   expect_error([&] { FolderLock none(dir.file("none")); }, ErrorCode::io, {"none"});
 }
 
-TEST(AppendFile, IsCutWhileOpen) {
+TEST(AppendFile, ReplacesItsEndOrKeepsIt) {
   const TempDir dir;
   AppendFile file(dir.file("log"));
   file.append("one\n");
   file.append("two\n");
-  file.cut(4);
-  file.append("2\n");
-  EXPECT_EQ(read_bytes(dir.file("log")), "one\n2\n");
+  file.replace(4, "second\n");
+  EXPECT_EQ(read_bytes(dir.file("log")), "one\nsecond\n");
+  file.replace(4, "2\n");
+  file.append("three\n");
+  EXPECT_EQ(read_bytes(dir.file("log")), "one\n2\nthree\n");
+  const FileSizeLimit full(14);
+  expect_error([&] { file.replace(6, "the third\n"); }, ErrorCode::io, {"log", "large"});
+  EXPECT_EQ(read_bytes(dir.file("log")), "one\n2\nthree\n");
 }
 
 TEST(AppendFile, KeepsAndGrows) {

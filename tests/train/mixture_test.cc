@@ -11,7 +11,8 @@ namespace lamina {
 namespace {
 
 TEST(Mixture, SharesOfEveryPrefixAndIndicesInOrder) {
-  const std::vector<std::vector<double>> mixes{{1, 1}, {1, 3}, {0.7, 0.2, 0.1}, {5, 1, 1, 1}, {1, 1000}, {1e-9, 1}};
+  const std::vector<std::vector<double>> mixes{{1, 1}, {1, 3}, {0.7, 0.2, 0.1}, {5, 1, 1, 1}, {1, 1000}, {1e-9, 1},
+                                               {0x1.0p60, 1, 2}};
   for (const std::vector<double>& weights : mixes)
     for (uint64_t seed = 0; seed < 5; ++seed) {
       const Mixture mixture(weights, seed);
@@ -27,6 +28,28 @@ TEST(Mixture, SharesOfEveryPrefixAndIndicesInOrder) {
                       static_cast<double>(weights.size()));
       }
     }
+}
+
+TEST(Mixture, SmallWeightsKeepTheirRatioBesideALargeOne) {
+  const Mixture mixture(std::vector<double>{0x1.0p60, 1, 3}, 1);
+  std::vector<int> counts(3);
+  for (int64_t block = 0; block < 400; ++block) {  // the first source leaves one row out of 2^32
+    const auto all_first = [&](int64_t row) {
+      const Mixture::Draw draw = mixture(row);
+      return draw.source == 0 && row - draw.index == block;
+    };
+    int64_t low = block << 32, high = (block + 1) << 32;
+    while (low < high) {
+      const int64_t middle = low + (high - low) / 2;
+      if (all_first(middle))
+        low = middle + 1;
+      else
+        high = middle;
+    }
+    ++counts[mixture(low).source];
+  }
+  EXPECT_NEAR(counts[1], 100, 1);
+  EXPECT_NEAR(counts[2], 300, 1);
 }
 
 TEST(Mixture, FarRowsAndSeeds) {
