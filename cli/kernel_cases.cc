@@ -155,14 +155,22 @@ void BoundCase::bind(const std::vector<Operand>& operands, Isa isa, std::vector<
 }
 
 double BoundCase::run_once(ThreadTeam& team) {
+  struct Phase {
+    BoundCase* bound;
+    int64_t first;
+  };
   const auto start = std::chrono::steady_clock::now();
-  team.run(
-      tasks_,
-      [](void* pointer, int64_t task, int thread) noexcept {
-        BoundCase& c = *static_cast<BoundCase*>(pointer);
-        c.kernel_->run(c.args_, task, task + 1, c.memory_.back().data() + thread * c.scratch_stride_);
-      },
-      this);
+  for_each_phase(*kernel_, args_, tasks_, [&](int64_t first, int64_t end) {
+    Phase phase{this, first};
+    team.run(
+        end - first,
+        [](void* pointer, int64_t task, int thread) noexcept {
+          const auto [c, begin] = *static_cast<const Phase*>(pointer);
+          c->kernel_->run(c->args_, begin + task, begin + task + 1,
+                          c->memory_.back().data() + thread * c->scratch_stride_);
+        },
+        &phase);
+  });
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 

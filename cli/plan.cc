@@ -25,8 +25,9 @@ int run(const Options& options) {
                       model.options.accumulate, isa_name(model.options.isa)));
     print(fmt::format("plan {}: compiled in {:.1f} ms, {:.3f} Tflop a step\n", model.compiled.plan.digest,
                       model.compiled.compile_ms, summary["model_flops"].get<double>() * 1e-12));
-    print(fmt::format("nodes: forward {}, backward {} (before the passes {})\n", model.compiled.forward_nodes,
-                      model.compiled.backward_nodes, model.compiled.backward_nodes_before));
+    print(fmt::format("nodes: forward {} (before the passes {}), backward {} (before {})\n",
+                      model.compiled.forward_nodes, model.compiled.forward_nodes_before, model.compiled.backward_nodes,
+                      model.compiled.backward_nodes_before));
     print(nodes_text(model) + memory_text(model));
   }
   check_memory_limit(options, model);

@@ -119,6 +119,7 @@ Json plan_summary_json(const CompiledModel& model) {
           {"compile_ms", compiled.compile_ms},
           {"nodes",
            {{"forward", compiled.forward_nodes},
+            {"forward_before", compiled.forward_nodes_before},
             {"backward", compiled.backward_nodes},
             {"backward_before", compiled.backward_nodes_before}}},
           {"passes", passes},

@@ -36,25 +36,37 @@ class Compiler {
                                          {.batch = options_.batch, .seq = options_.seq, .training = true});
     Graph& graph = forward.graph;
     run_passes(graph, forward_passes(), context_, options_.pipeline, out_.passes);
-    out_.forward_nodes = static_cast<int64_t>(graph.nodes.size());
+    out_.forward_nodes_before = static_cast<int64_t>(graph.nodes.size());
     std::vector<ValueId> gradients = differentiate(graph, forward.loss, forward.loss_scale, forward.parameters);
-    out_.backward_nodes_before = static_cast<int64_t>(graph.nodes.size()) - out_.forward_nodes;
+    out_.backward_nodes_before = static_cast<int64_t>(graph.nodes.size()) - out_.forward_nodes_before;
     for (size_t i = 0; i < specs.size(); ++i)
       LAMINA_CHECK(gradients[i] != ValueId::none, "parameter {} has no gradient", specs[i].name);
-    const int64_t optimizer_nodes = one_timeline ? update(graph, specs, forward.parameters, gradients, forward.loss)
-                                                 : accumulate(graph, specs, gradients);
+    if (one_timeline)
+      append_update(graph, specs, forward.parameters, gradients, forward.loss, options_.update);
+    else
+      accumulate(graph, specs, gradients);
     finish(std::move(graph));
-    out_.backward_nodes = static_cast<int64_t>(out_.graphs.back().nodes.size()) - out_.forward_nodes -
-                          (one_timeline ? optimizer_nodes : 0);
+    count_nodes(out_.graphs.back(), forward.loss_scale);
     if (!one_timeline) update_program(specs);
   }
 
-  // Returns the number of nodes added.
-  int64_t update(Graph& graph, const std::vector<ParameterSpec>& specs, const std::vector<ValueId>& parameters,
-                 const std::vector<ValueId>& gradients, ValueId loss) {
-    const size_t before = graph.nodes.size();
-    append_update(graph, specs, parameters, gradients, loss, options_.update);
-    return static_cast<int64_t>(graph.nodes.size() - before);
+  // What depends on the seed of the gradients is backward, and what depends on a square sum is the optimizer.
+  void count_nodes(const Graph& graph, ValueId seed) {
+    std::vector<bool> backward(graph.values.size(), false), update(graph.values.size(), false);
+    backward[static_cast<size_t>(seed)] = true;
+    for (const Node& node : graph.nodes) {
+      bool is_backward = false, is_update = node.op == Op::square_sum;
+      for (ValueId id : node.inputs) {
+        is_backward = is_backward || (id != ValueId::none && backward[static_cast<size_t>(id)]);
+        is_update = is_update || (id != ValueId::none && update[static_cast<size_t>(id)]);
+      }
+      for (ValueId id : node.outputs) {
+        backward[static_cast<size_t>(id)] = is_backward;
+        update[static_cast<size_t>(id)] = is_update;
+      }
+      out_.forward_nodes += !is_backward && !is_update;
+      out_.backward_nodes += is_backward && !is_update;
+    }
   }
 
   static ValueId gradient_sum(Graph& graph, const ParameterSpec& spec, Layout layout) {
@@ -63,7 +75,7 @@ class Compiler {
   }
 
   // Adds each gradient to its persistent sum; the passes then move the addition into the op that makes the gradient.
-  int64_t accumulate(Graph& graph, const std::vector<ParameterSpec>& specs, const std::vector<ValueId>& gradients) {
+  void accumulate(Graph& graph, const std::vector<ParameterSpec>& specs, const std::vector<ValueId>& gradients) {
     for (size_t i = 0; i < specs.size(); ++i) {
       const ValueId sum = gradient_sum(graph, specs[i], Layout::row_major());
       const ValueId updated =
@@ -71,7 +83,6 @@ class Compiler {
       graph[updated].storage_of = sum;
       graph.outputs.push_back(updated);
     }
-    return static_cast<int64_t>(specs.size());
   }
 
   void update_program(const std::vector<ParameterSpec>& specs) {
@@ -83,8 +94,8 @@ class Compiler {
       parameters.push_back(graph.declare(ValueKind::persistent, spec.name, type, TensorClass::parameters));
       sums.push_back(gradient_sum(graph, spec, type.layout));
     }
-    update(graph, specs, parameters, sums,
-           graph.declare(ValueKind::input, "loss", {{1}, Dtype::f32, {}}, TensorClass::io));
+    append_update(graph, specs, parameters, sums,
+                  graph.declare(ValueKind::input, "loss", {{1}, Dtype::f32, {}}, TensorClass::io), options_.update);
     for (size_t i = 0; i < specs.size(); ++i)
       graph.outputs.push_back(
           graph.add1(Op::zero, "zero." + specs[i].name, {sums[i]}, NoAttrs{}, TensorClass::gradients));

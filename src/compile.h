@@ -35,9 +35,11 @@ struct Compiled {
   Plan plan;
   std::vector<Graph> graphs;       // of the programs, as they were planned
   std::vector<PassRecord> passes;  // node counts before and after each
-  int64_t forward_nodes = 0;       // of the training program
+  // Of the training program without its optimizer, and before the passes that run on the whole of it.
+  int64_t forward_nodes = 0;
+  int64_t forward_nodes_before = 0;
   int64_t backward_nodes = 0;
-  int64_t backward_nodes_before = 0;  // before the passes
+  int64_t backward_nodes_before = 0;
   double compile_ms = 0.0;
 };
 

@@ -112,6 +112,19 @@ void add_layernorm(std::vector<OpCase>& cases) {
                          on_acc,
                          false,
                          complete_bwd_params});
+        Operand sums = real({(rows + kNormRows - 1) / kNormRows, 2 * C});
+        sums.workspace = true;
+        on_acc = acc ? std::vector<std::pair<int, int>>{{0, 5}, {1, 6}, {2, 7}} : std::vector<std::pair<int, int>>{};
+        cases.push_back({Op::layernorm_bwd,
+                         with,
+                         NoAttrs{},
+                         {dy, x, channel, row, row, maybe(acc, dy), maybe(acc, channel), maybe(acc, channel)},
+                         {dy, channel, channel, sums},
+                         std::max(K, static_cast<double>(rows)),
+                         4,
+                         on_acc,
+                         false,
+                         complete_bwd_input});
       }
     }
 }
@@ -209,6 +222,126 @@ void add_products(std::vector<OpCase>& cases) {
   for (int64_t K : {768, 1537}) add_linear(cases, {K, 9, 17});  // long sums of the gradients
   add_linear(cases, {3, 17, 771});
   add_linear(cases, {150, 131, 260});
+}
+
+// The parts of layer cells at one size: M tokens in two samples, K channels in, N out.
+void add_cells(std::vector<OpCase>& cases, const Product& p) {
+  const double K = static_cast<double>(p.K), N = static_cast<double>(p.N), M = static_cast<double>(2 * p.M);
+  const Operand x = real({2, p.M, p.K}, -2.0, 3.0), y = real({2, p.M, p.N}), dx = real({2, p.M, p.K});
+  const Operand channel = real({p.K}), bias = real({p.N}), weight = panel(real({p.K, p.N}));
+  const Operand row = real({2, p.M}), rng = keys({2}), sample = keys({2});
+  const std::string name = fmt::format("2x{}x{}x{}", p.M, p.K, p.N);
+  cases.push_back({Op::norm_qkv,
+                   name,
+                   LayerNormAttrs{},
+                   {x, channel, channel, weight, bias, weight, bias, weight, bias},
+                   {y, y, y, row, row},
+                   2 * K,
+                   6});
+  for (const NormGeluAttrs& a : {NormGeluAttrs{}, NormGeluAttrs{1e-5, false, true}, NormGeluAttrs{1e-5, true, false}})
+    cases.push_back({Op::norm_linear_gelu,
+                     fmt::format("{} {}{}", name, a.tanh ? "tanh" : "exact", a.keep ? "" : ", nothing kept"),
+                     a,
+                     {x, channel, channel, weight, bias},
+                     {y, a.keep ? y : real({0}), row, row},
+                     2 * K,
+                     8});
+  for (double drop : {0.1, 1.0})
+    cases.push_back({Op::linear_dropout,
+                     fmt::format("{} p {}", name, drop),
+                     DropoutAttrs{drop, 3, true},
+                     {dx, weight, bias, y, rng, sample},
+                     {y},
+                     K + 2,
+                     2,
+                     {{0, 3}}});
+  for (bool tanh : {false, true})
+    cases.push_back({Op::linear_bwd_gelu,
+                     fmt::format("{} {}", name, tanh ? "tanh" : "exact"),
+                     GeluAttrs{tanh},
+                     {y, weight, x},
+                     {dx},
+                     N,
+                     6});
+  for (bool acc : {false, true}) {
+    const std::string with = acc ? name + " acc" : name;
+    const auto on = [&](std::vector<std::pair<int, int>> pairs) {
+      return acc ? pairs : std::vector<std::pair<int, int>>{};
+    };
+    const Operand more = maybe(acc, weight), more_bias = maybe(acc, bias);
+    cases.push_back({Op::linear_bwd_params,
+                     with,
+                     NoAttrs{},
+                     {dx, y, more, more_bias},
+                     {weight, bias},
+                     M + 1,
+                     0,
+                     on({{0, 2}, {1, 3}})});
+    cases.push_back({Op::qkv_bwd_params,
+                     with,
+                     NoAttrs{},
+                     {dx, y, y, y, more, more_bias, more, more_bias, more, more_bias},
+                     {weight, bias, weight, bias, weight, bias},
+                     M + 1,
+                     0,
+                     on({{0, 4}, {1, 5}, {2, 6}, {3, 7}, {4, 8}, {5, 9}})});
+    cases.push_back({Op::qkv_bwd_input,
+                     with,
+                     NoAttrs{},
+                     {y, y, y, weight, weight, weight, maybe(acc, dx)},
+                     {dx},
+                     3 * N + 1,
+                     0,
+                     on({{0, 6}})});
+  }
+}
+
+// M rows of C channels, V logits. `terms`: a sum of products, each of which carries the error of a logit.
+void add_heads(std::vector<OpCase>& cases, int64_t M, int64_t C, int64_t V) {
+  const Operand x = real({M, C}), weight = panel(real({C, V})), row = real({M});
+  const Operand targets = ints({M}, -1, V - 1);
+  Operand logits = real({std::min(M, kHeadRows), V});
+  logits.workspace = true;
+  const std::string name = fmt::format("{}x{}x{}", M, C, V);
+  const double terms = static_cast<double>(C + V);
+  cases.push_back({Op::head_loss, name, NoAttrs{}, {x, weight, targets}, {row, logits}, terms, 4});
+  for (bool acc : {false, true})
+    cases.push_back({Op::head,
+                     acc ? name + " acc" : name,
+                     NoAttrs{},
+                     {x, weight, targets, row, maybe(acc, x), maybe(acc, weight)},
+                     {row, x, weight, logits},
+                     terms + static_cast<double>(M),
+                     8,
+                     acc ? std::vector<std::pair<int, int>>{{1, 4}, {2, 5}} : std::vector<std::pair<int, int>>{}});
+}
+
+void add_all_cells(std::vector<OpCase>& cases) {
+  for (const Product& p : {Product{1, 1, 1},
+                           {5, 7, 9},
+                           {13, 16, 17},
+                           {12, 48, 35},
+                           {67, 35, 131},
+                           {9, 771, 97},
+                           {150, 33, 20},
+                           {3, 1539, 19}})
+    add_cells(cases, p);
+  for (int64_t C : {1, 5, 16, 67})
+    for (double drop : {0.0, 0.3, 1.0})
+      cases.push_back(
+          {Op::embedding_sum,
+           fmt::format("{} channels p {}", C, drop),
+           DropoutAttrs{drop, 2, drop > 0.0},
+           {panel(real({C, 97})), ints({3, 13}, 0, 96), real({C, 20}), ints({3, 13}, 0, 19),
+            maybe(drop > 0.0, keys({2})), maybe(drop > 0.0, keys({3}))},
+           {real({3, 13, C})},
+           2,
+           1});
+  add_heads(cases, 1, 1, 2);
+  add_heads(cases, 13, 17, 33);
+  add_heads(cases, 131, 16, 97);
+  add_heads(cases, kHeadRows, 9, 19);
+  add_heads(cases, 2 * kHeadRows + 3, 5, 35);
 }
 
 void complete_attention_bwd(Inputs& in, const Attrs& attrs) {
@@ -361,6 +494,7 @@ std::vector<OpCase> make_cases() {
   add_layernorm(cases);
   add_embedding(cases);
   add_products(cases);
+  add_all_cells(cases);
   add_attentions(cases);
   add_cross_entropy(cases);
   add_reductions(cases);

@@ -18,6 +18,7 @@ struct Operand {
   double low = 0.0;  // real: uniform in [low, high); integers: in [low, high], both ends taken where two or more fit
   double high = 0.0;
   bool panel = false;  // a matrix that lies in panels of the kernel table's nr columns
+  bool workspace = false;  // an output whose values mean nothing
 };
 
 using Inputs = std::vector<ref::RefTensor<double>>;  // an absent operand has an empty tensor of rank 0

@@ -45,6 +45,14 @@ struct GeluAttrs {
   bool operator==(const GeluAttrs&) const = default;
 };
 
+// A layernorm, a linear and a GELU in one. `keep` false: backward does not need what GELU took.
+struct NormGeluAttrs {
+  double eps = 1e-5;
+  bool tanh = true;
+  bool keep = true;
+  bool operator==(const NormGeluAttrs&) const = default;
+};
+
 // Scores are multiplied by `scale`. Dropout acts on the probabilities; element (h*stride + query)*stride + key.
 struct AttentionAttrs {
   int64_t n_head = 1;
@@ -82,6 +90,12 @@ struct AdamWAttrs {
 // square_sum gives one sum for each block of this many elements of storage: a fixed tree, whatever the threads.
 constexpr int64_t kSquareSumBlock = 65536;
 
+// The gradients of a layernorm's weight and bias are summed over blocks of so many rows.
+constexpr int64_t kNormRows = 64;
+
+// The head works on so many rows at a time: their logits are the only ones that exist.
+constexpr int64_t kHeadRows = 512;
+
 // Calls f(name, field) for each field: the text printer, the parser and the digest are written once on top.
 template <typename A, typename F>
 void for_each_field(A& attrs, F&& f) {
@@ -96,6 +110,8 @@ void for_each_field(A& attrs, F&& f) {
     f("eps", attrs.eps);
   } else if constexpr (std::is_same_v<T, GeluAttrs>) {
     f("tanh", attrs.tanh);
+  } else if constexpr (std::is_same_v<T, NormGeluAttrs>) {
+    f("eps", attrs.eps), f("tanh", attrs.tanh), f("keep", attrs.keep);
   } else if constexpr (std::is_same_v<T, AttentionAttrs>) {
     f("n_head", attrs.n_head), f("scale", attrs.scale), f("dropout", attrs.dropout), f("site", attrs.site),
         f("stride", attrs.stride);
@@ -112,8 +128,8 @@ void for_each_field(A& attrs, F&& f) {
   }
 }
 
-using Attrs = std::variant<NoAttrs, BranchAttrs, ScaleAttrs, DropoutAttrs, LayerNormAttrs, GeluAttrs, AttentionAttrs,
-                           EmbeddingBwdAttrs, ExpandAttrs, ClipAttrs, AdamWAttrs>;
+using Attrs = std::variant<NoAttrs, BranchAttrs, ScaleAttrs, DropoutAttrs, LayerNormAttrs, GeluAttrs, NormGeluAttrs,
+                           AttentionAttrs, EmbeddingBwdAttrs, ExpandAttrs, ClipAttrs, AdamWAttrs>;
 
 enum class Op : uint8_t {
 #define OP(name, attrs) name,

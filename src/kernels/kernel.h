@@ -3,9 +3,9 @@
 //
 // Contract of every kernel:
 //  * tasks(args) and scratch(args) look at shapes, layouts and attributes only, never at data;
-//  * the output of a task depends on nothing but the inputs: any thread may run any task, in any order, and the bits
-//  are
-//    the same. A reduction that spans tasks does not exist: it is made by a second op over fixed blocks;
+//  * the output of a task depends on nothing but the inputs and earlier phases: any thread may run any task of a phase,
+//    in any order, and the bits are the same. A reduction that spans tasks is made by a later phase or a second op, over
+//    fixed blocks;
 //  * an output may lie exactly on the input that `in_place` names, otherwise outputs overlap nothing;
 //  * preconditions (shapes, layouts, finite sizes) were proved when the plan was bound: there are no checks inside;
 //  * where layouts pad (panel), padding in weights is zero and a kernel that writes a panel writes zeros there.
@@ -43,6 +43,9 @@ struct Kernel {
   void (*run)(const Args& args, int64_t begin, int64_t end, std::byte* scratch) noexcept;
   int64_t (*tasks)(const Args& args) noexcept;
   int64_t (*scratch)(const Args& args) noexcept;  // bytes per thread, 64-byte aligned when passed to run
+  // A kernel may run in phases: the tasks from `first` up to phase_end are independent, and all of them end before a
+  // later one begins. Null: all tasks are one phase.
+  int64_t (*phase_end)(const Args& args, int64_t first) noexcept = nullptr;
 };
 
 // What one rung of the ladder offers. One table per ISA, constant-initialised.
@@ -53,6 +56,16 @@ struct KernelTable {
 };
 
 const KernelTable& kernel_table(Isa isa);                    // the table of one rung
+// Calls f(first, end) for the tasks of each phase, in order.
+template <typename F>
+void for_each_phase(const Kernel& kernel, const Args& args, int64_t tasks, const F& f) {
+  for (int64_t first = 0; first < tasks;) {
+    const int64_t end = kernel.phase_end == nullptr ? tasks : kernel.phase_end(args, first);
+    f(first, end);
+    first = end;
+  }
+}
+
 const Kernel* find_kernel(const KernelTable& table, Op op);  // null where the rung has none
 const Kernel* find_kernel_by_id(std::string_view id);        // over all rungs; null where unknown
 

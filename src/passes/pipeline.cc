@@ -12,6 +12,12 @@ bool fold_branches(Graph& graph, const PassContext& context);
 bool remove_dead(Graph& graph, const PassContext& context);
 bool merge_duplicates(Graph& graph, const PassContext& context);
 bool fuse_accumulate(Graph& graph, const PassContext& context);
+bool fuse_head(Graph& graph, const PassContext& context);
+bool fuse_bias_gradient(Graph& graph, const PassContext& context);
+bool fuse_layernorm_gradient(Graph& graph, const PassContext& context);
+bool fuse_qkv(Graph& graph, const PassContext& context);
+bool fuse_gelu(Graph& graph, const PassContext& context);
+bool fuse_residual(Graph& graph, const PassContext& context);
 bool set_layout(Graph& graph, const PassContext& context);
 bool order_for_memory(Graph& graph, const PassContext& context);
 bool share_storage(Graph& graph, const PassContext& context);
@@ -25,10 +31,16 @@ constexpr std::array<Pass, 4> kForwardPasses{{
     {"fuse_accumulate", fuse_accumulate, "an addition moves into the op that makes one of its sides"},
 }};
 
-constexpr std::array<Pass, 6> kWholePasses{{
+constexpr std::array<Pass, 12> kWholePasses{{
     {"remove_dead_gradients", remove_dead, "gradients that no update needs"},
     {"merge_duplicates_backward", merge_duplicates, "equal nodes with equal inputs"},
     {"fuse_accumulate_backward", fuse_accumulate, "sums of gradients move into the ops that make them"},
+    {"fuse_head", fuse_head, "logits, loss and their gradients, some rows at a time: all logits at once never exist"},
+    {"fuse_bias_gradient", fuse_bias_gradient, "the gradient of a bias is summed while that of its weight is packed"},
+    {"fuse_layernorm_gradient", fuse_layernorm_gradient, "the gradients of a layernorm in one visit of its rows"},
+    {"fuse_qkv", fuse_qkv, "three projections in one, and the layernorm before them in the packing of their rows"},
+    {"fuse_gelu", fuse_gelu, "GELU and its slope in the products before them, the layernorm likewise"},
+    {"fuse_residual", fuse_residual, "dropout and residual in the product before them; the embeddings in one"},
     {"set_layout", set_layout, "weights and their gradients and moments lie in panels"},
     {"order_for_memory", order_for_memory, "a node runs earlier where that frees memory"},
     {"share_storage", share_storage, "an output takes the place of an input that is not read again"},

@@ -107,7 +107,9 @@ void Session::bind() {
       args.n_in = static_cast<int32_t>(step.in.size());
       args.n_out = static_cast<int32_t>(step.out.size());
       args.attrs = std::visit([](const auto& attrs) -> const void* { return &attrs; }, step.attrs);
-      launches.push_back({kernel->run, args, step.tasks});
+      for_each_phase(*kernel, args, step.tasks, [&](int64_t first, int64_t end) {
+        launches.push_back({kernel->run, args, first, end - first});
+      });
     }
   }
 }
@@ -195,7 +197,8 @@ void Session::run(ProgramId program) noexcept {
         launch.tasks,
         [](void* pointer, int64_t task, int thread) noexcept {
           const Context& c = *static_cast<const Context*>(pointer);
-          c.launch->run(c.launch->args, task, task + 1, c.scratch + thread * c.stride);
+          const int64_t own = c.launch->first + task;
+          c.launch->run(c.launch->args, own, own + 1, c.scratch + thread * c.stride);
         },
         &context);
   }

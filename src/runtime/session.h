@@ -70,10 +70,10 @@ class Session {
   void run(ProgramId program) noexcept;
 
  private:
-  struct Launch {
+  struct Launch {  // one phase of a kernel
     void (*run)(const Args&, int64_t, int64_t, std::byte*) noexcept;
     Args args;
-    int64_t tasks;
+    int64_t first, tasks;
   };
 
   int32_t index(std::string_view name) const;

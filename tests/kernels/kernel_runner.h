@@ -17,6 +17,7 @@
 namespace lamina::testing {
 
 using Ranges = std::vector<std::pair<int64_t, int64_t>>;
+using Cut = Ranges (*)(int64_t tasks);  // of the tasks of one phase
 using Aliases = std::vector<std::pair<int, int>>;  // output, input
 
 inline Ranges whole(int64_t tasks) { return tasks > 0 ? Ranges{{0, tasks}} : Ranges{}; }
@@ -81,24 +82,19 @@ class KernelRunner {
     for (size_t i = 0; i < c.in.size(); ++i) inputs_.push_back(to_storage(c.in[i], in[i], nr));
   }
 
-  int64_t tasks() {
-    std::vector<GuardedBuffer> in = copies();
-    std::vector<GuardedBuffer> out = fresh_outputs();
-    Bound bound = bind(in, out, {});
-    return kernel_.tasks(bound.args);
-  }
-
   // The memory of all outputs after the tasks ran in this cut and order.
-  std::vector<GuardedBuffer> run(const Ranges& ranges, const Aliases& aliases) {
+  std::vector<GuardedBuffer> run(Cut cut, const Aliases& aliases) {
     std::vector<GuardedBuffer> in = copies();
     std::vector<GuardedBuffer> out = fresh_outputs();
     Bound bound = bind(in, out, aliases);
     const FlushDenormals flush;
-    for (const auto& [begin, end] : ranges) {
-      GuardedBuffer scratch(static_cast<size_t>(kernel_.scratch(bound.args)));
-      kernel_.run(bound.args, begin, end, scratch.data());
-      EXPECT_TRUE(scratch.intact()) << "wrote outside scratch";
-    }
+    for_each_phase(kernel_, bound.args, kernel_.tasks(bound.args), [&](int64_t first, int64_t last) {
+      for (const auto& [begin, end] : cut(last - first)) {
+        GuardedBuffer scratch(static_cast<size_t>(kernel_.scratch(bound.args)));
+        kernel_.run(bound.args, first + begin, first + end, scratch.data());
+        EXPECT_TRUE(scratch.intact()) << "wrote outside scratch";
+      }
+    });
     check(in, out, aliases);
     for (const auto& [o, i] : aliases) std::swap(out[static_cast<size_t>(o)], in[static_cast<size_t>(i)]);
     return out;

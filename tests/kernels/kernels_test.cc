@@ -70,14 +70,13 @@ std::vector<Aliases> alias_choices(const OpCase& c) {
 
 double test_case(const Kernel& kernel, const OpCase& c, const Truth& truth, int32_t nr) {
   KernelRunner runner(kernel, c, truth.in, nr);
-  const int64_t tasks = runner.tasks();
-  const std::vector<GuardedBuffer> out = runner.run(whole(tasks), {});
+  const std::vector<GuardedBuffer> out = runner.run(whole, {});
   double worst = 0.0;
   for (size_t o = 0; o < out.size(); ++o)
-    worst = std::max(worst, expect_close(c, from_storage(c.out[o], out[o], nr), truth.out[o], o));
-  expect_same_bits(runner.run(one_by_one_backwards(tasks), {}), out, "tasks one by one, backwards");
-  expect_same_bits(runner.run(three_parts(tasks), {}), out, "tasks in three parts");
-  for (const Aliases& aliases : alias_choices(c)) expect_same_bits(runner.run(whole(tasks), aliases), out, "in place");
+    if (!c.out[o].workspace) worst = std::max(worst, expect_close(c, from_storage(c.out[o], out[o], nr), truth.out[o], o));
+  expect_same_bits(runner.run(one_by_one_backwards, {}), out, "tasks one by one, backwards");
+  expect_same_bits(runner.run(three_parts, {}), out, "tasks in three parts");
+  for (const Aliases& aliases : alias_choices(c)) expect_same_bits(runner.run(whole, aliases), out, "in place");
   return worst;
 }
 

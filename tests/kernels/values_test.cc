@@ -40,7 +40,7 @@ class KernelValues : public ::testing::TestWithParam<Isa> {
     for (const Shape& shape : out) c.out.push_back({.kind = Operand::Kind::real, .shape = shape, .panel = panel});
     const KernelTable& table = kernel_table(GetParam());
     KernelRunner runner(*find_kernel(table, op), c, in, table.nr);
-    const std::vector<GuardedBuffer> memory = runner.run(whole(runner.tasks()), {});
+    const std::vector<GuardedBuffer> memory = runner.run(whole, {});
     std::vector<Floats> values;
     for (size_t o = 0; o < memory.size(); ++o) values.push_back(from_storage(c.out[o], memory[o], table.nr));
     return values;

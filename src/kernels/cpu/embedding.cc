@@ -1,6 +1,6 @@
-// embedding, embedding_bwd, select_rows. A table (C, V) is panels of nr columns, or one panel of V columns where it is
+// embedding, embedding_sum, embedding_bwd, select_rows. A table (C, V) is panels of nr columns, or one panel of V columns where it is
 // row-major: element (c, v) at (v / nr) * C * nr + c * nr + v % nr.
-#include "kernels/cpu/args.h"
+#include "kernels/cpu/dropout.h"
 
 namespace lamina::LAMINA_ISA_NAMESPACE {
 namespace {
@@ -28,6 +28,29 @@ LAMINA_FLATTEN void run_embedding(const Args& args, int64_t begin, int64_t end, 
     const float* from = input(args, 0) + table.column(ids[i]);
     float* y = output(args, 0) + i * table.C;
     for (int64_t c = 0; c < table.C; ++c) y[c] = from[c * table.nr];
+  }
+}
+
+// The rows of two tables, added and perhaps dropped.
+LAMINA_FLATTEN void run_embedding_sum(const Args& args, int64_t begin, int64_t end, std::byte*) noexcept {
+  const Table tables[] = {table_of(args.in[0]), table_of(args.in[2])};
+  const auto& a = attrs_of<DropoutAttrs>(args);
+  const int64_t C = tables[0].C;
+  const bool some = a.training && a.p < 1.0;
+  ResidualDropout drop{};
+  if (some) drop = residual_dropout(a, input_i64(args, 4), input_i64(args, 5), dims(args.in[1])[1] * C);
+  const int64_t last = smaller(end * kTokens, element_count(args.in[1]));
+  for (int64_t i = begin * kTokens; i < last; ++i) {
+    const float* token = input(args, 0) + tables[0].column(input_i32(args, 1)[i]);
+    const float* position = input(args, 2) + tables[1].column(input_i32(args, 3)[i]);
+    float* y = output(args, 0) + i * C;
+    for (int64_t c = 0; c < C; ++c) y[c] = token[c * tables[0].nr] + position[c * tables[1].nr];
+    if (!a.training) continue;
+    const int64_t element = some ? i * C % drop.elements : 0;
+    const uint64_t key = some ? drop.key(i * C / drop.elements) : 0;
+    for_lanes(0, C, [=](int64_t c, auto lanes) {
+      lanes.store(y + c, some ? drop(lanes.load(y + c), key, element + c) : zero());
+    });
   }
 }
 
@@ -83,6 +106,7 @@ LAMINA_FLATTEN void run_select_rows(const Args& args, int64_t begin, int64_t end
 }  // namespace
 
 LAMINA_KERNEL_F32(embedding, token_tasks);
+LAMINA_KERNEL_F32(embedding_sum, token_tasks);
 LAMINA_KERNEL_F32(embedding_bwd, channel_tasks);
 LAMINA_KERNEL_F32(select_rows, batch_tasks);
 

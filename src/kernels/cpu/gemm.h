@@ -12,6 +12,12 @@
 
 #include "kernels/cpu/args.h"
 
+// Defines the row of a product whose file has templates run, tasks and scratch_bytes over the function `op` that reads
+// its arguments; `order` names the constant that sets the order of summation.
+#define LAMINA_GEMM_KERNEL_F32(op, order)                                                                   \
+  extern constinit const Kernel kernel_##op##_f32 = {                                                       \
+      Op::op, #op ".f32." LAMINA_STRING(LAMINA_ISA_NAMESPACE) "." order, run<op>, tasks<op>, scratch_bytes<op>}
+
 namespace lamina::LAMINA_ISA_NAMESPACE {
 
 // The register tile: kTileRows x kTileVecs sums, kTileVecs vectors and a broadcast. nr, the width of a weight's panel,
@@ -68,6 +74,22 @@ LAMINA_NOINLINE void transpose_rows(const float* src, int64_t ld, int64_t rows, 
       }
     }
   }
+}
+
+// sums[i] += the column i of `rows` rows, in their order.
+template <int rows>
+LAMINA_INLINE void add_rows(const float* from, int64_t ld, int64_t columns, float* sums) {
+  for_lanes(0, columns, [=](int64_t i, auto lanes) {
+    Vec sum = lanes.load(sums + i);
+    LAMINA_UNROLL for (int r = 0; r < rows; ++r) sum = add(sum, lanes.load(from + r * ld + i));
+    lanes.store(sums + i, sum);
+  });
+}
+LAMINA_FLATTEN LAMINA_NOINLINE void add_columns(const float* from, int64_t ld, int64_t rows, int64_t columns,
+                                                float* sums) {
+  int64_t m = 0;
+  for (; m + 4 <= rows; m += 4) add_rows<4>(from + m * ld, ld, columns, sums);
+  for (; m < rows; ++m) add_rows<1>(from + m * ld, ld, columns, sums);
 }
 
 // Calls f.template operator()<rows>() for the given number of rows, 1 <= rows <= most.

@@ -8,16 +8,6 @@ namespace {
 constexpr int kVecs = 256 / kLanes;
 constexpr int64_t kColumns = kVecs * kLanes;  // of a task; their sums stay in the first-level cache
 
-// sums[i] += the column i of `rows` rows of dy.
-template <int rows>
-LAMINA_INLINE void add_rows(const float* dy, int64_t ld, int64_t columns, float* sums) {
-  for_lanes(0, columns, [=](int64_t i, auto lanes) {
-    Vec sum = lanes.load(sums + i);
-    LAMINA_UNROLL for (int r = 0; r < rows; ++r) sum = add(sum, lanes.load(dy + r * ld + i));
-    lanes.store(sums + i, sum);
-  });
-}
-
 LAMINA_FLATTEN void run(const Args& args, int64_t begin, int64_t end, std::byte*) noexcept {
   const float* dy = input(args, 0);   // (M, N)
   const float* acc = input(args, 1);  // (N) or null
@@ -29,9 +19,7 @@ LAMINA_FLATTEN void run(const Args& args, int64_t begin, int64_t end, std::byte*
     const int64_t columns = smaller(kColumns, N - first);
     float sums[kColumns];
     for (int64_t i = 0; i < columns; ++i) sums[i] = 0.0f;
-    int64_t m = 0;
-    for (; m + 4 <= M; m += 4) add_rows<4>(dy + m * N + first, N, columns, sums);
-    for (; m < M; ++m) add_rows<1>(dy + m * N + first, N, columns, sums);
+    add_columns(dy + first, N, M, columns, sums);
     for (int64_t i = 0; i < columns; ++i) db[first + i] = acc == nullptr ? sums[i] : sums[i] + acc[first + i];
   }
 }

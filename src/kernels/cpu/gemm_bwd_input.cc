@@ -1,6 +1,10 @@
-// linear_bwd_input: dx = dy Wᵀ + acc?, from the panels in which W already lies. The roles of the forward product are
-// swapped: elements of W are broadcast, dy is packed so that its rows m become the lanes of vectors, and the sums are
-// dxᵀ, transposed on their way out:
+// linear_bwd_input: dx = dy Wᵀ + acc?, from the panels in which W already lies; and what a layer cell makes of it:
+//
+//   linear_bwd_gelu    dx = dy Wᵀ * gelu'(pre)
+//   qkv_bwd_input      dx = dq Wqᵀ + dk Wkᵀ + dv Wvᵀ + acc?, one long sum
+//
+// The roles of the forward product are swapped: elements of W are broadcast, dy is packed so that its rows m become the
+// lanes of vectors, and the sums are dxᵀ, transposed on their way out:
 //
 //        n ->                   m ->                      m ->
 //   k  | w w w w |    x    n  | dy dy dy … |    =    k  | dxᵀ … |
@@ -9,6 +13,7 @@
 // tile. The packed chunk stays in the second-level cache. The sliver stays in the first, which is why it is copied:
 // where it lies, its parts are K panel rows apart, and with K a multiple of 64 they all want the same sets of a cache.
 // dxᵀ is summed up in scratch. A task is a block of m by a block of k.
+#include "kernels/cpu/gelu.h"
 #include "kernels/cpu/gemm.h"
 
 namespace lamina::LAMINA_ISA_NAMESPACE {
@@ -28,30 +33,56 @@ constexpr int64_t kEnoughTasks = 8;
 constexpr int64_t kSliverPart = kTileRows * kPanel;  // of one panel of W: contiguous there
 constexpr int64_t kLinesAhead = (kSliverPart / kLine + kBlockPanels - 1) / kBlockPanels;  // fetched per panel of m
 
-struct Problem {
+struct Source {
   const float* dy;      // (M, N)
   const float* weight;  // (K, N) in panels
-  const float* acc;     // (M, K) or null
-  float* dx;            // (M, K)
+};
+
+struct Problem {
+  Source from[3];
+  int64_t sources;
+  const float* acc;  // (M, K) or null
+  const float* pre;  // (M, K) or null: what GELU took
+  bool tanh;
+  float* dx;  // (M, K)
   int64_t M, K, N;
   int64_t m_blocks, k_blocks, k_per_block;
 };
 
-Problem problem_of(const Args& args) {
+// The weight of the first source in input `weight`.
+Problem product_of(const Args& args, int weight) {
   Problem p{};
-  p.dy = input(args, 0);
-  p.weight = input(args, 1);
-  p.acc = input(args, 2);
+  p.sources = weight;
+  for (int i = 0; i < weight; ++i) p.from[i] = {input(args, i), input(args, weight + i)};
   p.dx = output(args, 0);
   p.M = row_count(args.in[0]);
-  p.K = dims(args.in[1])[0];
-  p.N = dims(args.in[1])[1];
+  p.K = dims(args.in[weight])[0];
+  p.N = dims(args.in[weight])[1];
   p.m_blocks = ceil_div(p.M, kBlockM);
   int64_t blocks = ceil_div(p.K, kMostK);
   if (p.m_blocks * blocks < kEnoughTasks)
     blocks = smaller(ceil_div(p.K, kLeastK), ceil_div(kEnoughTasks, larger(1, p.m_blocks)));
   p.k_per_block = ceil_div(ceil_div(p.K, larger(1, blocks)), kTileRows) * kTileRows;
   p.k_blocks = p.K == 0 ? 0 : ceil_div(p.K, p.k_per_block);
+  return p;
+}
+
+Problem linear_bwd_input(const Args& args) {
+  Problem p = product_of(args, 1);
+  p.acc = input(args, 2);
+  return p;
+}
+
+Problem linear_bwd_gelu(const Args& args) {
+  Problem p = product_of(args, 1);
+  p.pre = input(args, 2);
+  p.tanh = attrs_of<GeluAttrs>(args).tanh;
+  return p;
+}
+
+Problem qkv_bwd_input(const Args& args) {
+  Problem p = product_of(args, 3);
+  p.acc = input(args, 6);
   return p;
 }
 
@@ -67,7 +98,7 @@ struct Sliver {
   const float* weight;  // copied: for each panel of the chunk `rows` rows of kPanel
   const float* next;    // the sliver after this one where it lies, fetched meanwhile
   int64_t n;            // columns of the chunk
-  bool first;           // the chunk
+  bool first;           // the chunk, of the first source
 };
 
 // The part of each panel of W from row k on  ->  one after the other.
@@ -111,25 +142,30 @@ LAMINA_NOINLINE void tile(const Problem& p, const Sliver& s, const float* packed
   }
 }
 
-// All tiles of one chunk.
-void multiply(const Problem& p, int64_t n0, int64_t k0, int64_t k_end, int64_t rows, const float* packed, float* sliver,
+struct Block {
+  int64_t m, rows;
+  int64_t k, k_end;
+};
+
+// All tiles of one chunk, the columns of dy from n0 on.
+void multiply(const Problem& p, int64_t source, int64_t n0, const Block& block, const float* packed, float* sliver,
               float* sums) {
   Sliver s{};
   s.weight = sliver;
   s.n = smaller(kChunk, p.N - n0);
-  s.first = n0 == 0;
+  s.first = source == 0 && n0 == 0;
   int64_t step = kTileRows;
-  for (int64_t k = k0; k < k_end; k += step) {
-    if (k + kTileRows > k_end) step = 1;  // the last rows, where K is no multiple, one by one
-    const float* weight = p.weight + n0 * p.K + k * kPanel;
+  for (int64_t k = block.k; k < block.k_end; k += step) {
+    if (k + kTileRows > block.k_end) step = 1;  // the last rows, where K is no multiple, one by one
+    const float* weight = p.from[source].weight + n0 * p.K + k * kPanel;
     if (step == kTileRows)
       copy_sliver<kTileRows>(p, weight, s.n, sliver);
     else
       copy_sliver<1>(p, weight, s.n, sliver);
-    s.next = k + 2 * kTileRows <= k_end ? weight + kSliverPart : weight;
-    for (int64_t m = 0; m < rows; m += kPanel) {
-      float* to = sums + (k - k0) * kBlockM + m;
-      with_vecs<kTileVecs>(rows - m, [&]<int vecs>() {
+    s.next = k + 2 * kTileRows <= block.k_end ? weight + kSliverPart : weight;
+    for (int64_t m = 0; m < block.rows; m += kPanel) {
+      float* to = sums + (k - block.k) * kBlockM + m;
+      with_vecs<kTileVecs>(block.rows - m, [&]<int vecs>() {
         if (step == kTileRows)
           tile<kTileRows, vecs>(p, s, packed + m * s.n, m / kPanel, to);
         else
@@ -139,25 +175,47 @@ void multiply(const Problem& p, int64_t n0, int64_t k0, int64_t k_end, int64_t r
   }
 }
 
-// dx[m][k] = sums[k][m] + acc[m][k], in blocks of kLanes x kLanes.
-LAMINA_NOINLINE void write(const Problem& p, int64_t m0, int64_t rows, int64_t k0, int64_t k_end, const float* sums) {
-  for (int64_t m = 0; m < rows; m += kLanes) {
-    for (int64_t k = k0; k < k_end; k += kLanes) {
-      const int64_t width = smaller(kLanes, k_end - k);
-      Vec block[kLanes];
-      LAMINA_UNROLL for (int i = 0; i < kLanes; ++i) {
-        block[i] = i < width ? load(sums + (k - k0 + i) * kBlockM + m) : zero();
-      }
-      transpose(block);
-      const int64_t at = (m0 + m) * p.K + k;
-      LAMINA_UNROLL for (int i = 0; i < kLanes; ++i) {
-        if (m + i >= rows) continue;
-        const int64_t to = at + i * p.K;
-        if (width == kLanes)
-          store(p.dx + to, p.acc == nullptr ? block[i] : add(block[i], load(p.acc + to)));
-        else
-          store_n(p.dx + to, p.acc == nullptr ? block[i] : add(block[i], load_n(p.acc + to, width)), width);
-      }
+// dx[m][k] = sums[k][m] + acc[m][k], in blocks of kLanes x kLanes, for kLanes rows from m on.
+LAMINA_NOINLINE void write_rows(const Problem& p, const Block& b, int64_t m, const float* sums) {
+  for (int64_t k = b.k; k < b.k_end; k += kLanes) {
+    const int64_t width = smaller(kLanes, b.k_end - k);
+    Vec block[kLanes];
+    LAMINA_UNROLL for (int i = 0; i < kLanes; ++i) {
+      block[i] = i < width ? load(sums + (k - b.k + i) * kBlockM + m) : zero();
+    }
+    transpose(block);
+    const int64_t at = (b.m + m) * p.K + k;
+    LAMINA_UNROLL for (int i = 0; i < kLanes; ++i) {
+      if (m + i >= b.rows) continue;
+      const int64_t to = at + i * p.K;
+      if (width == kLanes)
+        store(p.dx + to, p.acc == nullptr ? block[i] : add(block[i], load(p.acc + to)));
+      else
+        store_n(p.dx + to, p.acc == nullptr ? block[i] : add(block[i], load_n(p.acc + to, width)), width);
+    }
+  }
+}
+
+// Multiplies a part of a row of dx, which was just written, by the slope of GELU.
+LAMINA_FLATTEN LAMINA_NOINLINE void multiply_by_slope(const float* pre, bool tanh, float* dx, int64_t n) {
+  if (tanh) {
+    for_lanes(0, n, [=](int64_t i, auto lanes) {
+      lanes.store(dx + i, mul(lanes.load(dx + i), gelu_tanh_slope(lanes.load(pre + i))));
+    });
+  } else {
+    for_lanes(0, n, [=](int64_t i, auto lanes) {
+      lanes.store(dx + i, mul(lanes.load(dx + i), gelu_exact_slope(lanes.load(pre + i))));
+    });
+  }
+}
+
+void write(const Problem& p, const Block& b, const float* sums) {
+  for (int64_t m = 0; m < b.rows; m += kLanes) {
+    write_rows(p, b, m, sums);
+    if (p.pre == nullptr) continue;
+    for (int64_t i = m; i < smaller(b.rows, m + kLanes); ++i) {
+      const int64_t at = (b.m + i) * p.K + b.k;
+      multiply_by_slope(p.pre + at, p.tanh, p.dx + at, b.k_end - b.k);
     }
   }
 }
@@ -166,27 +224,33 @@ void run_task(const Problem& p, int64_t task, float* scratch) {
   float* packed = scratch;
   float* sliver = packed + kBlockM * kChunk;
   float* sums = sliver + kTileRows * kChunk;
-  const int64_t m0 = task / p.k_blocks * kBlockM;
-  const int64_t rows = smaller(kBlockM, p.M - m0);
-  const int64_t k0 = task % p.k_blocks * p.k_per_block;
-  const int64_t k_end = smaller(p.K, k0 + p.k_per_block);
-  for (int64_t n = 0; n == 0 || n < p.N; n += kChunk) {
-    pack(p.dy + m0 * p.N + n, p.N, rows, smaller(kChunk, p.N - n), packed);
-    multiply(p, n, k0, k_end, rows, packed, sliver, sums);
+  Block b{};
+  b.m = task / p.k_blocks * kBlockM;
+  b.rows = smaller(kBlockM, p.M - b.m);
+  b.k = task % p.k_blocks * p.k_per_block;
+  b.k_end = smaller(p.K, b.k + p.k_per_block);
+  for (int64_t source = 0; source < p.sources; ++source) {
+    for (int64_t n = 0; n == 0 || n < p.N; n += kChunk) {
+      pack(p.from[source].dy + b.m * p.N + n, p.N, b.rows, smaller(kChunk, p.N - n), packed);
+      multiply(p, source, n, b, packed, sliver, sums);
+    }
   }
-  write(p, m0, rows, k0, k_end, sums);
+  write(p, b, sums);
 }
 
+template <Problem (*problem_of)(const Args&)>
 void run(const Args& args, int64_t begin, int64_t end, std::byte* scratch) noexcept {
   const Problem p = problem_of(args);
   for (int64_t task = begin; task < end; ++task) run_task(p, task, reinterpret_cast<float*>(scratch));
 }
 
+template <Problem (*problem_of)(const Args&)>
 int64_t tasks(const Args& args) noexcept {
   const Problem p = problem_of(args);
   return p.m_blocks * p.k_blocks;
 }
 
+template <Problem (*problem_of)(const Args&)>
 int64_t scratch_bytes(const Args& args) noexcept {
   const Problem p = problem_of(args);
   return (kBlockM * (kChunk + p.k_per_block) + kTileRows * kChunk) * static_cast<int64_t>(sizeof(float));
@@ -194,8 +258,8 @@ int64_t scratch_bytes(const Args& args) noexcept {
 
 }  // namespace
 
-extern constinit const Kernel kernel_linear_bwd_input_f32{
-    Op::linear_bwd_input, "linear_bwd_input.f32." LAMINA_STRING(LAMINA_ISA_NAMESPACE) ".kc384", run, tasks,
-    scratch_bytes};
+LAMINA_GEMM_KERNEL_F32(linear_bwd_input, "kc384");
+LAMINA_GEMM_KERNEL_F32(linear_bwd_gelu, "kc384");
+LAMINA_GEMM_KERNEL_F32(qkv_bwd_input, "kc384");
 
 }  // namespace lamina::LAMINA_ISA_NAMESPACE

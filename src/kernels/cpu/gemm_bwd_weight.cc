@@ -1,4 +1,6 @@
-// linear_bwd_weight: dW = xᵀ dy + acc?, written in panels, padding zero. The sum runs over tokens m:
+// linear_bwd_weight: dW = xᵀ dy + acc?, written in panels, padding zero; linear_bwd_params: with it db, the sum of each
+// column of dy, + acc?, from the rows that are being packed; qkv_bwd_params: both for three dy. The sum runs over tokens
+// m:
 //
 //        m ->                   n ->                      n ->
 //   k  | xᵀ xᵀ xᵀ |    x   m  | dy dy dy … |    =    k  | dW … |
@@ -23,36 +25,52 @@ constexpr int64_t kManyTasks = 8;              // while they are fewer, blocks o
 constexpr int64_t kEnoughTasks = 4;            // and then k is cut: every further cut packs something twice
 static_assert(kSubK % kTileRows == 0);
 
-struct Problem {
-  const float* x;    // (M, K)
-  const float* dy;   // (M, N)
-  const float* acc;  // (K, N) in panels, or null
-  float* dw;         // (K, N) in panels
-  int64_t M, K, N;
-  int64_t panels, panels_per_task, k_per_task;
-  int64_t n_tasks, k_tasks;
+struct Target {
+  const float* dy;        // (M, N)
+  const float* acc;       // (K, N) in panels, or null
+  float* dw;              // (K, N) in panels
+  const float* acc_bias;  // (N) or null
+  float* db;              // (N) or null
 };
 
-Problem problem_of(const Args& args) {
+struct Problem {
+  const float* x;  // (M, K)
+  Target to[3];
+  int64_t targets;
+  int64_t M, K, N;
+  int64_t panels, panels_per_task, k_per_task;
+  int64_t n_tasks, k_tasks;  // of one target
+};
+
+// dy of all targets after x, then for each its accumulators and outputs.
+Problem product_of(const Args& args, int64_t targets, bool bias) {
   Problem p{};
   p.x = input(args, 0);
-  p.dy = input(args, 1);
-  p.acc = input(args, 2);
-  p.dw = output(args, 0);
+  p.targets = targets;
+  for (int t = 0; t < targets; ++t) {
+    const int first = (bias ? 2 : 1) * t;
+    const int acc = static_cast<int>(targets) + 1 + first;
+    p.to[t] = {input(args, 1 + t), input(args, acc), output(args, first), bias ? input(args, acc + 1) : nullptr,
+               bias ? output(args, first + 1) : nullptr};
+  }
   p.M = row_count(args.in[0]);
   p.K = last_dim(args.in[0]);
   p.N = last_dim(args.in[1]);
   p.panels = ceil_div(p.N, kPanel);
   int64_t k_tasks = ceil_div(p.K, kMostK);
   p.panels_per_task = kMostPanels;
-  if (ceil_div(p.panels, kMostPanels) * k_tasks < kManyTasks) p.panels_per_task /= 2;
+  if (ceil_div(p.panels, kMostPanels) * k_tasks * targets < kManyTasks) p.panels_per_task /= 2;
   p.n_tasks = ceil_div(p.panels, p.panels_per_task);
-  if (p.n_tasks * k_tasks < kEnoughTasks)
-    k_tasks = smaller(ceil_div(p.K, kSubK), ceil_div(kEnoughTasks, larger(1, p.n_tasks)));
+  if (p.n_tasks * k_tasks * targets < kEnoughTasks)
+    k_tasks = smaller(ceil_div(p.K, kSubK), ceil_div(kEnoughTasks, larger(1, p.n_tasks * targets)));
   p.k_per_task = ceil_div(ceil_div(p.K, larger(1, k_tasks)), kTileRows) * kTileRows;
   p.k_tasks = p.K == 0 ? 0 : ceil_div(p.K, p.k_per_task);
   return p;
 }
+
+Problem linear_bwd_weight(const Args& args) { return product_of(args, 1, false); }
+Problem linear_bwd_params(const Args& args) { return product_of(args, 1, true); }
+Problem qkv_bwd_params(const Args& args) { return product_of(args, 3, true); }
 
 // Floats between strips, so that they do not compete for the same sets of a cache; the packer may spill into them.
 constexpr int64_t kGap = 16;
@@ -121,7 +139,7 @@ struct Part {
 };
 
 // All tiles of one sub-block of k.
-void multiply(const Problem& p, const Part& part, const float* slivers, const float* panels) {
+void multiply(const Problem& p, const Target& to, const Part& part, const float* slivers, const float* panels) {
   Step s{};
   s.tokens = part.tokens;
   for (int64_t panel = part.panel; panel < part.end_panel; ++panel) {
@@ -130,8 +148,8 @@ void multiply(const Problem& p, const Part& part, const float* slivers, const fl
     for (int64_t k = part.k; k < part.end_k; k += kTileRows) {
       const int64_t at = (panel * p.K + k) * kPanel;
       s.rows = part.end_k - k;
-      s.to = p.dw + at;
-      s.add = part.m > 0 ? s.to : p.acc == nullptr ? nullptr : p.acc + at;
+      s.to = to.dw + at;
+      s.add = part.m > 0 ? s.to : to.acc == nullptr ? nullptr : to.acc + at;
       tile(s, x, panels);
       x += strip(kTileRows, part.tokens);
     }
@@ -140,46 +158,57 @@ void multiply(const Problem& p, const Part& part, const float* slivers, const fl
 }
 
 void run_task(const Problem& p, int64_t task, float* scratch) {
+  const Target& to = p.to[task / p.k_tasks / p.n_tasks];
   const int64_t first_k = task % p.k_tasks * p.k_per_task;
   const int64_t end_k = smaller(p.K, first_k + p.k_per_task);
   Part part{};
-  part.panel = task / p.k_tasks * p.panels_per_task;
+  part.panel = task / p.k_tasks % p.n_tasks * p.panels_per_task;
   part.end_panel = smaller(p.panels, part.panel + p.panels_per_task);
   const int64_t n = part.panel * kPanel;
   const int64_t columns = smaller(p.N, part.end_panel * kPanel) - n;
-  float* slivers = scratch;
-  float* panels = scratch + kSubK / kTileRows * strip(kTileRows, kChunk);
+  float* sums = scratch;
+  float* slivers = sums + p.panels_per_task * kPanel;
+  float* panels = slivers + kSubK / kTileRows * strip(kTileRows, kChunk);
+  const bool bias = to.db != nullptr && first_k == 0;
+  for (int64_t i = 0; bias && i < columns; ++i) sums[i] = 0.0f;
   for (part.m = 0; part.m == 0 || part.m < p.M; part.m += kChunk) {
     part.tokens = smaller(kChunk, p.M - part.m);
-    pack<kPanel>(p.dy + part.m * p.N + n, p.N, columns, p.N - n, part.tokens, panels);
+    const float* dy = to.dy + part.m * p.N + n;
+    pack<kPanel>(dy, p.N, columns, p.N - n, part.tokens, panels);
+    if (bias) add_columns(dy, p.N, part.tokens, columns, sums);
     for (part.k = first_k; part.k < end_k; part.k += kSubK) {
       part.end_k = smaller(end_k, part.k + kSubK);
       pack<kTileRows>(p.x + part.m * p.K + part.k, p.K, part.end_k - part.k, p.K - part.k, part.tokens, slivers);
-      multiply(p, part, slivers, panels);
+      multiply(p, to, part, slivers, panels);
     }
   }
+  for (int64_t i = 0; bias && i < columns; ++i)
+    to.db[n + i] = to.acc_bias == nullptr ? sums[i] : sums[i] + to.acc_bias[n + i];
 }
 
+template <Problem (*problem_of)(const Args&)>
 void run(const Args& args, int64_t begin, int64_t end, std::byte* scratch) noexcept {
   const Problem p = problem_of(args);
   for (int64_t task = begin; task < end; ++task) run_task(p, task, reinterpret_cast<float*>(scratch));
 }
 
+template <Problem (*problem_of)(const Args&)>
 int64_t tasks(const Args& args) noexcept {
   const Problem p = problem_of(args);
-  return p.n_tasks * p.k_tasks;
+  return p.targets * p.n_tasks * p.k_tasks;
 }
 
+template <Problem (*problem_of)(const Args&)>
 int64_t scratch_bytes(const Args& args) noexcept {
   const Problem p = problem_of(args);
   const int64_t slivers = kSubK / kTileRows * strip(kTileRows, kChunk);
-  return (slivers + p.panels_per_task * strip(kPanel, kChunk)) * static_cast<int64_t>(sizeof(float));
+  return (slivers + p.panels_per_task * (kPanel + strip(kPanel, kChunk))) * static_cast<int64_t>(sizeof(float));
 }
 
 }  // namespace
 
-extern constinit const Kernel kernel_linear_bwd_weight_f32{
-    Op::linear_bwd_weight, "linear_bwd_weight.f32." LAMINA_STRING(LAMINA_ISA_NAMESPACE) ".kc256", run, tasks,
-    scratch_bytes};
+LAMINA_GEMM_KERNEL_F32(linear_bwd_weight, "kc256");
+LAMINA_GEMM_KERNEL_F32(linear_bwd_params, "kc256");
+LAMINA_GEMM_KERNEL_F32(qkv_bwd_params, "kc256");
 
 }  // namespace lamina::LAMINA_ISA_NAMESPACE

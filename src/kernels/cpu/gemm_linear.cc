@@ -1,14 +1,23 @@
-// linear: y = x W + bias? + residual?, W in panels of kPanel columns.
+// The forward products: linear, y = x W + bias? + residual?, and what a layer cell makes of it. W lies in panels of
+// kPanel columns.
 //
-// x is read where it lies, row-major: a sliver of kTileRows rows of x stays in the first-level cache and is broadcast,
-// while a block of panels stays in the second-level cache and is read as vectors:
+//   linear_dropout     y = residual + dropout(x W + bias)
+//   norm_linear_gelu   pre = layernorm(x) W + bias, y = gelu(pre)
+//   norm_qkv           q, k, v = layernorm(x) W + bias, for three W
 //
-//   for each chunk of K:  for each sliver of rows:  for each panel of the block:  one register tile
+// x is read row-major: a sliver of kTileRows rows of x stays in the first-level cache and is broadcast, while a block
+// of panels stays in the second-level cache and is read as vectors:
+//
+//   for each block of panels:  for each chunk of K:  for each sliver of rows:  for each panel:  one register tile
 //
 // Sums of chunks before the last wait in scratch, so that y may lie on the residual. Where there are several chunks,
 // the sliver is copied together: its rows are far apart then, often by a multiple of what a way of the cache holds, and
-// would compete for the same sets. A task is a block of rows by a block of panels.
+// would compete for the same sets. A task is a block of rows by a block of panels, or, after a layernorm, by a group of
+// blocks: the rows are normalized into scratch once for the whole group and are nowhere else.
+#include "kernels/cpu/dropout.h"
+#include "kernels/cpu/gelu.h"
 #include "kernels/cpu/gemm.h"
+#include "kernels/cpu/layernorm.h"
 
 namespace lamina::LAMINA_ISA_NAMESPACE {
 namespace {
@@ -20,37 +29,109 @@ constexpr int64_t kMostRows = 1024;
 constexpr int64_t kMostRowsInScratch = 256;
 constexpr int64_t kFewRows = 64;  // no task smaller than this for the sake of balance
 constexpr int64_t kEnoughTasks = 16;
+constexpr int64_t kLeastGroup = 8;  // blocks of a group, so that a row is not normalized too often
 constexpr int kRowsAhead = (kTileRows + kBlockPanels - 1) / kBlockPanels;  // rows of the next sliver fetched per panel
 constexpr int64_t kCopyStride = kChunk + kLine;                            // of a sliver that was copied
 constexpr int64_t kColdAhead = 2048;  // floats of W fetched ahead by the first sliver, more than a memory latency
 
-struct Problem {
-  const float* x;         // (M, K)
-  const float* weight;    // (K, N) in panels
-  const float* bias;      // (N) or null
-  const float* residual;  // (M, N) or null
-  float* y;               // (M, N)
-  int64_t M, K, N;
-  int64_t panels, column_blocks, row_blocks, rows_per_block;
+struct Target {
+  const float* weight;  // (K, N) in panels
+  const float* bias;    // (N) or null
+  float* y;             // (M, N)
 };
 
-Problem problem_of(const Args& args) {
-  Problem p{};
-  p.x = input(args, 0);
-  p.weight = input(args, 1);
-  p.bias = input(args, 2);
-  p.residual = input(args, 3);
-  p.y = output(args, 0);
-  p.M = row_count(args.in[0]);
-  p.K = dims(args.in[1])[0];
-  p.N = dims(args.in[1])[1];
+enum class Finish : uint8_t { plain, gelu_tanh, gelu_exact, dropout };
+
+struct Problem {
+  const float* x;  // (M, K)
+  Target to[3];
+  int64_t targets;
+  int64_t M, K, N;
+  Finish finish;
+  const float* residual;    // (M, N) or null
+  float* pre;               // (M, N): the sums that GELU takes, or null
+  ResidualDropout dropout;  // rng null: everything is dropped
+  const float *norm_weight, *norm_bias;  // (K), null: x is taken as it is
+  float *mean, *rstd;                    // (M)
+  float eps;
+  int64_t panels, column_blocks, row_blocks, rows_per_block;
+  int64_t groups, blocks_per_group;  // of column blocks of all targets
+};
+
+LAMINA_INLINE bool normalizes(const Problem& p) { return p.norm_weight != nullptr; }
+
+void cut(Problem& p) {
   p.panels = ceil_div(p.N, kPanel);
   p.column_blocks = ceil_div(p.panels, kBlockPanels);
-  int64_t blocks = ceil_div(p.M, p.K > kChunk ? kMostRowsInScratch : kMostRows);
-  if (p.column_blocks * blocks < kEnoughTasks)
-    blocks = smaller(ceil_div(p.M, kFewRows), ceil_div(kEnoughTasks, larger(1, p.column_blocks)));
+  const int64_t all = p.column_blocks * p.targets;
+  p.blocks_per_group = normalizes(p) ? larger(1, all) : 1;
+  int64_t blocks = ceil_div(p.M, p.K > kChunk || normalizes(p) ? kMostRowsInScratch : kMostRows);
+  if (normalizes(p) && blocks < kEnoughTasks) {
+    blocks = smaller(ceil_div(p.M, 2 * kFewRows), kEnoughTasks);
+    const int64_t wanted = ceil_div(kEnoughTasks, larger(1, blocks));
+    p.blocks_per_group = larger(kLeastGroup, ceil_div(all, wanted));
+  }
+  p.groups = ceil_div(all, p.blocks_per_group);
+  if (p.groups * blocks < kEnoughTasks)
+    blocks = smaller(ceil_div(p.M, kFewRows), ceil_div(kEnoughTasks, larger(1, p.groups)));
   p.rows_per_block = ceil_div(ceil_div(p.M, larger(1, blocks)), kTileRows) * kTileRows;
   p.row_blocks = p.M == 0 ? 0 : ceil_div(p.M, p.rows_per_block);
+}
+
+// x in input 0, the weight in input `weight` with its bias after it.
+Problem product_of(const Args& args, int weight) {
+  Problem p{};
+  p.x = input(args, 0);
+  p.M = row_count(args.in[0]);
+  p.K = dims(args.in[weight])[0];
+  p.N = dims(args.in[weight])[1];
+  p.targets = 1;
+  p.to[0] = {input(args, weight), input(args, weight + 1), output(args, 0)};
+  return p;
+}
+
+Problem linear(const Args& args) {
+  Problem p = product_of(args, 1);
+  p.residual = input(args, 3);
+  cut(p);
+  return p;
+}
+
+Problem linear_dropout(const Args& args) {
+  Problem p = product_of(args, 1);
+  const auto& a = attrs_of<DropoutAttrs>(args);
+  p.residual = input(args, 3);
+  p.finish = Finish::dropout;
+  if (a.p < 1.0)
+    p.dropout = residual_dropout(a, input_i64(args, 4), input_i64(args, 5), dims(args.in[3])[1] * p.N);
+  cut(p);
+  return p;
+}
+
+void add_norm(Problem& p, const Args& args, int mean, double eps) {
+  p.norm_weight = input(args, 1);
+  p.norm_bias = input(args, 2);
+  p.mean = output(args, mean);
+  p.rstd = output(args, mean + 1);
+  p.eps = static_cast<float>(eps);
+}
+
+Problem norm_linear_gelu(const Args& args) {
+  Problem p = product_of(args, 3);
+  const auto& a = attrs_of<NormGeluAttrs>(args);
+  p.finish = a.tanh ? Finish::gelu_tanh : Finish::gelu_exact;
+  p.pre = a.keep ? output(args, 1) : nullptr;
+  add_norm(p, args, 2, a.eps);
+  cut(p);
+  return p;
+}
+
+Problem norm_qkv(const Args& args) {
+  Problem p = product_of(args, 3);
+  for (int t = 0; t < 3; ++t) p.to[t] = {input(args, 3 + 2 * t), input(args, 4 + 2 * t), output(args, t)};
+  p.targets = 3;
+  add_norm(p, args, 3, attrs_of<LayerNormAttrs>(args).eps);
+  cut(p);
   return p;
 }
 
@@ -58,6 +139,7 @@ Problem problem_of(const Args& args) {
 struct Span {
   const float* x;       // first row, first k of the chunk
   int64_t ld;           // from row to row of x
+  const Target* to;
   const float* weight;  // first panel of the block, first k of the chunk
   int64_t n;            // k in the chunk
   float* partial;       // sums so far, (rows of the task, kStride) in scratch; null where one chunk is all
@@ -65,21 +147,61 @@ struct Span {
   bool first, last;     // the chunk
   int64_t row, column;  // of y, where the tile begins
   const float* next;    // the sliver after this one, fetched meanwhile into the second-level cache
+  int64_t next_ld;
   bool cold;            // the first sliver: it meets the block of W in memory
 };
 
+// GELU or dropout of a finished tile, kPanel columns a row, from the first-level cache.
+LAMINA_FLATTEN LAMINA_NOINLINE void finish_rows(const Problem& p, const Target& to, const float* tile, int64_t row,
+                                                int64_t rows, int64_t column) {
+  const int64_t columns = smaller(kPanel, p.N - column);
+  for (int64_t i = 0; i < rows; ++i, ++row, tile += kPanel) {
+    const int64_t at = row * p.N + column;
+    float* y = to.y + at;
+    if (p.finish == Finish::dropout) {
+      const float* residual = p.residual + at;
+      const bool some = p.dropout.rng != nullptr;
+      const int64_t b = some ? at / p.dropout.elements : 0;
+      const int64_t element = some ? at - b * p.dropout.elements : 0;
+      const uint64_t key = some ? p.dropout.key(b) : 0;
+      for_lanes(0, columns, [&](int64_t j, auto lanes) {
+        const Vec kept = some ? p.dropout(load(tile + j), key, element + j) : zero();
+        lanes.store(y + j, add(kept, lanes.load(residual + j)));
+      });
+      continue;
+    }
+    if (p.pre != nullptr) {
+      float* pre = p.pre + at;
+      for_lanes(0, columns, [=](int64_t j, auto lanes) { lanes.store(pre + j, load(tile + j)); });
+    }
+    if (p.finish == Finish::gelu_tanh)
+      for_lanes(0, columns, [=](int64_t j, auto lanes) { lanes.store(y + j, gelu_tanh(load(tile + j))); });
+    else
+      for_lanes(0, columns, [=](int64_t j, auto lanes) { lanes.store(y + j, gelu_exact(load(tile + j))); });
+  }
+}
+
+// Adds bias and residual to a finished tile and stores it.
 template <int rows, int vecs>
-LAMINA_INLINE void finish(const Problem& p, Vec (&sum)[rows][vecs], int64_t row, int64_t column) {
+LAMINA_INLINE void finish(const Problem& p, const Target& to, Vec (&sum)[rows][vecs], int64_t row, int64_t column) {
   const int64_t left = p.N - column;
   const bool whole = left >= vecs * kLanes;
   const auto read = [&](const float* from, int j) {
     return whole ? load(from + j * kLanes) : load_n(from + j * kLanes, smaller(larger(left - j * kLanes, 0), kLanes));
   };
-  if (p.bias != nullptr) {
+  if (to.bias != nullptr) {
     LAMINA_UNROLL for (int j = 0; j < vecs; ++j) {
-      const Vec b = read(p.bias + column, j);
+      const Vec b = read(to.bias + column, j);
       LAMINA_UNROLL for (int i = 0; i < rows; ++i) sum[i][j] = add(sum[i][j], b);
     }
+  }
+  if (p.finish != Finish::plain) {
+    float tile[rows * vecs * kLanes];
+    LAMINA_UNROLL for (int i = 0; i < rows; ++i) {
+      LAMINA_UNROLL for (int j = 0; j < vecs; ++j) store(tile + (i * vecs + j) * kLanes, sum[i][j]);
+    }
+    finish_rows(p, to, tile, row, rows, column);
+    return;
   }
   if (p.residual != nullptr) {
     LAMINA_UNROLL for (int i = 0; i < rows; ++i) {
@@ -89,7 +211,7 @@ LAMINA_INLINE void finish(const Problem& p, Vec (&sum)[rows][vecs], int64_t row,
     }
   }
   LAMINA_UNROLL for (int i = 0; i < rows; ++i) {
-    float* y = p.y + (row + i) * p.N + column;
+    float* y = to.y + (row + i) * p.N + column;
     LAMINA_UNROLL for (int j = 0; j < vecs; ++j) {
       if (whole)
         store(y + j * kLanes, sum[i][j]);
@@ -103,7 +225,7 @@ LAMINA_INLINE void finish(const Problem& p, Vec (&sum)[rows][vecs], int64_t row,
 template <int rows>
 LAMINA_INLINE void fetch_target(const Problem& p, const Span& s, int64_t panel) {
   LAMINA_UNROLL for (int i = 0; i < rows; ++i) {
-    const float* y = p.y + (s.row + i) * p.N + s.column + panel * kPanel;
+    const float* y = s.to->y + (s.row + i) * p.N + s.column + panel * kPanel;
     LAMINA_UNROLL for (int j = 0; j < kPanel; j += kLine) {
       if (s.last) __builtin_prefetch(y + j, 1, 2);
       if (!s.first) __builtin_prefetch(s.partial + s.sliver + i * kStride + panel * kPanel + j, 0, 3);
@@ -122,7 +244,7 @@ LAMINA_NOINLINE void tile(const Problem& p, const Span& s, int64_t panel) {
   int64_t k = 0;
   for (; k + kLine <= s.n; k += kLine) {
     LAMINA_UNROLL for (int i = 0; i < kRowsAhead; ++i) {
-      __builtin_prefetch(s.next + (panel * kRowsAhead + i) % kTileRows * p.K + k, 0, 2);
+      __builtin_prefetch(s.next + (panel * kRowsAhead + i) % kTileRows * s.next_ld + k, 0, 2);
     }
     if (s.cold) {
       LAMINA_UNROLL for (int i = 0; i < kPanel; ++i) __builtin_prefetch(w + k * kPanel + kColdAhead + i * kLine, 0, 3);
@@ -139,7 +261,7 @@ LAMINA_NOINLINE void tile(const Problem& p, const Span& s, int64_t panel) {
     }
   }
   if (s.last) {
-    finish(p, sum, s.row, s.column + panel * kPanel);
+    finish(p, *s.to, sum, s.row, s.column + panel * kPanel);
   } else {
     LAMINA_UNROLL for (int i = 0; i < rows; ++i) {
       LAMINA_UNROLL for (int j = 0; j < kTileVecs; ++j) store(s.partial + at + i * kStride + j * kLanes, sum[i][j]);
@@ -154,55 +276,103 @@ LAMINA_NOINLINE void copy_sliver(const float* x, int64_t ld, int64_t rows, int64
   }
 }
 
-void run_task(const Problem& p, int64_t task, float* scratch) {
-  float* copied = scratch;
-  const bool copy = p.K > kChunk;
-  const int64_t first_panel = task / p.row_blocks * kBlockPanels;
+// From row to row of normalized rows.
+LAMINA_INLINE int64_t norm_stride(const Problem& p) { return ceil_div(p.K, kLine) * kLine + kLine; }
+
+// Rows [first, end) of x, normalized, into scratch; their statistics are kept by the task that has `keep` set.
+LAMINA_FLATTEN LAMINA_NOINLINE void normalize_rows(const Problem& p, int64_t first, int64_t end, bool keep, float* to) {
+  for (int64_t r = first; r < end; ++r, to += norm_stride(p)) {
+    const LayerNormRow row = normalize(p.x + r * p.K, p.norm_weight, p.norm_bias, to, p.K, p.eps);
+    if (!keep) continue;
+    p.mean[r] = row.mean;
+    p.rstd[r] = row.rstd;
+  }
+}
+
+struct Rows {
+  const float* x;  // the first of them
+  int64_t ld;
+  int64_t first, end;
+  bool copy;       // slivers are copied together
+  float* sliver;   // where to
+  float* partial;  // the sums of chunks before the last
+};
+
+// All tiles of some rows and one block of panels.
+void run_block(const Problem& p, const Rows& rows, const Target& to, int64_t first_panel) {
   const int64_t panels = smaller(kBlockPanels, p.panels - first_panel);
-  const int64_t first_row = task % p.row_blocks * p.rows_per_block;
-  const int64_t end_row = smaller(p.M, first_row + p.rows_per_block);
   for (int64_t k = 0; k == 0 || k < p.K; k += kChunk) {
     Span s{};
+    s.to = &to;
     s.n = smaller(kChunk, p.K - k);
     s.first = k == 0;
     s.last = k + kChunk >= p.K;
-    s.weight = p.weight + first_panel * p.K * kPanel + k * kPanel;
+    s.weight = to.weight + first_panel * p.K * kPanel + k * kPanel;
     s.column = first_panel * kPanel;
-    s.partial = scratch + kTileRows * kCopyStride;
-    s.ld = copy ? kCopyStride : p.K;
-    for (s.row = first_row; s.row < end_row; s.row += kTileRows) {
-      const float* x = p.x + s.row * p.K + k;
-      if (copy) copy_sliver(x, p.K, smaller(kTileRows, end_row - s.row), s.n, copied);
-      s.x = copy ? copied : x;
-      s.next = s.row + 2 * kTileRows <= end_row ? x + kTileRows * p.K : x;
-      s.cold = s.row == first_row;
-      s.sliver = (s.row - first_row) * kStride;
-      with_rows<kTileRows>(end_row - s.row, [&]<int rows>() {
-        for (int64_t panel = 0; panel < panels; ++panel) tile<rows>(p, s, panel);
+    s.partial = rows.partial;
+    s.ld = rows.copy ? kCopyStride : rows.ld;
+    s.next_ld = rows.ld;
+    for (s.row = rows.first; s.row < rows.end; s.row += kTileRows) {
+      const float* x = rows.x + (s.row - rows.first) * rows.ld + k;
+      if (rows.copy) copy_sliver(x, rows.ld, smaller(kTileRows, rows.end - s.row), s.n, rows.sliver);
+      s.x = rows.copy ? rows.sliver : x;
+      s.next = s.row + 2 * kTileRows <= rows.end ? x + kTileRows * rows.ld : x;
+      s.cold = s.row == rows.first;
+      s.sliver = (s.row - rows.first) * kStride;
+      with_rows<kTileRows>(rows.end - s.row, [&]<int count>() {
+        for (int64_t panel = 0; panel < panels; ++panel) tile<count>(p, s, panel);
       });
     }
   }
 }
 
+void run_task(const Problem& p, int64_t task, float* scratch) {
+  const int64_t group = task / p.row_blocks;
+  Rows rows{};
+  rows.first = task % p.row_blocks * p.rows_per_block;
+  rows.end = smaller(p.M, rows.first + p.rows_per_block);
+  if (normalizes(p)) {
+    normalize_rows(p, rows.first, rows.end, group == 0, scratch);
+    rows.x = scratch;
+    rows.ld = norm_stride(p);
+    rows.partial = scratch + p.rows_per_block * norm_stride(p);
+  } else {
+    rows.x = p.x + rows.first * p.K;
+    rows.ld = p.K;
+    rows.copy = p.K > kChunk;
+    rows.sliver = scratch;
+    rows.partial = scratch + kTileRows * kCopyStride;
+  }
+  const int64_t end = smaller((group + 1) * p.blocks_per_group, p.column_blocks * p.targets);
+  for (int64_t block = group * p.blocks_per_group; block < end; ++block)
+    run_block(p, rows, p.to[block / p.column_blocks], block % p.column_blocks * kBlockPanels);
+}
+
+template <Problem (*problem_of)(const Args&)>
 void run(const Args& args, int64_t begin, int64_t end, std::byte* scratch) noexcept {
   const Problem p = problem_of(args);
   for (int64_t task = begin; task < end; ++task) run_task(p, task, reinterpret_cast<float*>(scratch));
 }
 
+template <Problem (*problem_of)(const Args&)>
 int64_t tasks(const Args& args) noexcept {
   const Problem p = problem_of(args);
-  return p.column_blocks * p.row_blocks;
+  return p.groups * p.row_blocks;
 }
 
+template <Problem (*problem_of)(const Args&)>
 int64_t scratch_bytes(const Args& args) noexcept {
   const Problem p = problem_of(args);
-  if (p.K <= kChunk) return 0;
-  return (kTileRows * kCopyStride + p.rows_per_block * kStride) * static_cast<int64_t>(sizeof(float));
+  int64_t floats = normalizes(p) ? p.rows_per_block * norm_stride(p) : 0;
+  if (p.K > kChunk) floats += p.rows_per_block * kStride + (normalizes(p) ? 0 : kTileRows * kCopyStride);
+  return floats * static_cast<int64_t>(sizeof(float));
 }
 
 }  // namespace
 
-extern constinit const Kernel kernel_linear_f32{Op::linear, "linear.f32." LAMINA_STRING(LAMINA_ISA_NAMESPACE) ".kc768",
-                                                run, tasks, scratch_bytes};
+LAMINA_GEMM_KERNEL_F32(linear, "kc768");
+LAMINA_GEMM_KERNEL_F32(linear_dropout, "kc768");
+LAMINA_GEMM_KERNEL_F32(norm_linear_gelu, "kc768");
+LAMINA_GEMM_KERNEL_F32(norm_qkv, "kc768");
 
 }  // namespace lamina::LAMINA_ISA_NAMESPACE

@@ -1,4 +1,5 @@
-// layernorm_bwd_input, by rows, and layernorm_bwd_params, by blocks of columns.
+// layernorm_bwd_input, by rows, layernorm_bwd_params, by blocks of columns, and layernorm_bwd, both in two phases: rows,
+// with the sums of their columns, then the sums of these.
 #include "kernels/cpu/args.h"
 
 namespace lamina::LAMINA_ISA_NAMESPACE {
@@ -32,10 +33,10 @@ LAMINA_FLATTEN void run_layernorm_bwd_input(const Args& args, int64_t begin, int
               acc == nullptr ? nullptr : acc + r * C, output(args, 0) + r * C, C);
 }
 
-// Columns of one task of layernorm_bwd_params, and rows that are summed in fp32 before their sum goes into a double: a
-// column of many rows loses nothing.
+// Columns of one task that sums them up, and rows that are summed in fp32 before their sum goes into a double: a column
+// of many rows loses nothing.
 constexpr int64_t kColumns = 64;
-constexpr int64_t kRows = 64;
+constexpr int64_t kRows = kNormRows;
 
 struct ColumnSums {
   double weight[kColumns];
@@ -71,6 +72,16 @@ LAMINA_INLINE void sum_columns(const Args& args, int64_t begin, int64_t end, int
   }
 }
 
+LAMINA_INLINE void write_columns(const ColumnSums& sums, int64_t first, int64_t width, const float* acc_weight,
+                                 const float* acc_bias, float* dweight, float* dbias) {
+  for (int64_t c = 0; c < width; ++c) {
+    const double more_weight = acc_weight == nullptr ? 0.0 : static_cast<double>(acc_weight[first + c]);
+    const double more_bias = acc_bias == nullptr ? 0.0 : static_cast<double>(acc_bias[first + c]);
+    dweight[first + c] = static_cast<float>(sums.weight[c] + more_weight);
+    dbias[first + c] = static_cast<float>(sums.bias[c] + more_bias);
+  }
+}
+
 LAMINA_INLINE void column_block(const Args& args, int64_t first, int64_t width) {
   ColumnSums sums = {};
   const int64_t rows = row_count(args.in[0]);
@@ -83,14 +94,7 @@ LAMINA_INLINE void column_block(const Args& args, int64_t first, int64_t width) 
       sum_columns<1>(args, r, stop, first + c, AllLanes{}, sums.weight + c, sums.bias + c);
     if (c < width) sum_columns<1>(args, r, stop, first + c, FirstLanes{width - c}, sums.weight + c, sums.bias + c);
   }
-  const float* acc_weight = input(args, 4);
-  const float* acc_bias = input(args, 5);
-  for (int64_t c = 0; c < width; ++c) {
-    const double more_weight = acc_weight == nullptr ? 0.0 : static_cast<double>(acc_weight[first + c]);
-    const double more_bias = acc_bias == nullptr ? 0.0 : static_cast<double>(acc_bias[first + c]);
-    output(args, 0)[first + c] = static_cast<float>(sums.weight[c] + more_weight);
-    output(args, 1)[first + c] = static_cast<float>(sums.bias[c] + more_bias);
-  }
+  write_columns(sums, first, width, input(args, 4), input(args, 5), output(args, 0), output(args, 1));
 }
 
 int64_t column_tasks(const Args& args) noexcept { return ceil_div(last_dim(args.in[0]), kColumns); }
@@ -100,8 +104,71 @@ LAMINA_FLATTEN void run_layernorm_bwd_params(const Args& args, int64_t begin, in
     column_block(args, t * kColumns, smaller(kColumns, last_dim(args.in[0]) - t * kColumns));
 }
 
+// The sums of kRows rows, weight then bias, in output 3 of layernorm_bwd.
+LAMINA_INLINE float* partial_sums(const Args& args, int64_t block) {
+  return output(args, 3) + block * 2 * last_dim(args.in[0]);
+}
+
+LAMINA_INLINE int64_t row_blocks(const Args& args) { return ceil_div(row_count(args.in[0]), kRows); }
+
+LAMINA_FLATTEN void row_block(const Args& args, int64_t block) {
+  const int64_t C = last_dim(args.in[0]);
+  float* weight_sums = partial_sums(args, block);
+  float* bias_sums = weight_sums + C;
+  for_lanes(0, 2 * C, [=](int64_t i, auto lanes) { lanes.store(weight_sums + i, zero()); });
+  const int64_t last = smaller((block + 1) * kRows, row_count(args.in[0]));
+  for (int64_t r = block * kRows; r < last; ++r) {
+    const float* dy = input(args, 0) + r * C;
+    const float* x = input(args, 1) + r * C;
+    const Vec center = broadcast(input(args, 3)[r]);
+    const Vec scale = broadcast(input(args, 4)[r]);
+    for_lanes(0, C, [=](int64_t c, auto lanes) {
+      const Vec g = lanes.load(dy + c);
+      const Vec xhat = mul(sub(lanes.load(x + c), center), scale);
+      lanes.store(weight_sums + c, fma(g, xhat, lanes.load(weight_sums + c)));
+      lanes.store(bias_sums + c, add(lanes.load(bias_sums + c), g));
+    });
+    input_row(dy, x, input(args, 2), input(args, 3)[r], input(args, 4)[r],
+              input(args, 5) == nullptr ? nullptr : input(args, 5) + r * C, output(args, 0) + r * C, C);
+  }
+}
+
+void sum_blocks(const Args& args, int64_t first, int64_t width) {
+  ColumnSums sums = {};
+  const int64_t C = last_dim(args.in[0]);
+  for (int64_t block = 0; block < row_blocks(args); ++block) {
+    const float* partial = partial_sums(args, block) + first;
+    for (int64_t c = 0; c < width; ++c) {
+      sums.weight[c] += static_cast<double>(partial[c]);
+      sums.bias[c] += static_cast<double>(partial[C + c]);
+    }
+  }
+  write_columns(sums, first, width, input(args, 6), input(args, 7), output(args, 1), output(args, 2));
+}
+
+void run_layernorm_bwd(const Args& args, int64_t begin, int64_t end, std::byte*) noexcept {
+  const int64_t C = last_dim(args.in[0]);
+  const int64_t blocks = row_blocks(args);
+  for (int64_t t = begin; t < end; ++t) {
+    const int64_t column = (t - blocks) * kColumns;
+    t < blocks ? row_block(args, t) : sum_blocks(args, column, smaller(kColumns, C - column));
+  }
+}
+
+int64_t layernorm_bwd_tasks(const Args& args) noexcept { return row_blocks(args) + column_tasks(args); }
+
+int64_t layernorm_bwd_phase(const Args& args, int64_t first) noexcept {
+  return first < row_blocks(args) ? row_blocks(args) : layernorm_bwd_tasks(args);
+}
+
 }  // namespace
 
+extern constinit const Kernel kernel_layernorm_bwd_f32 = {Op::layernorm_bwd,
+                                                          "layernorm_bwd.f32." LAMINA_STRING(LAMINA_ISA_NAMESPACE),
+                                                          run_layernorm_bwd,
+                                                          layernorm_bwd_tasks,
+                                                          no_scratch,
+                                                          layernorm_bwd_phase};
 LAMINA_KERNEL_F32(layernorm_bwd_input, row_tasks);
 LAMINA_KERNEL_F32(layernorm_bwd_params, column_tasks);
 

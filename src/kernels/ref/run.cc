@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "kernels/ref/adamw.h"
 #include "kernels/ref/attention.h"
+#include "kernels/ref/cells.h"
 #include "kernels/ref/cross_entropy.h"
 #include "kernels/ref/elementwise.h"
 #include "kernels/ref/embedding.h"
