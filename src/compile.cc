@@ -1,5 +1,6 @@
 #include "compile.h"
 
+#include <algorithm>
 #include <chrono>
 
 #include "autodiff/autodiff.h"
@@ -24,6 +25,7 @@ class Compiler {
       generation("decode", 1);
     }
     out_.plan = make_plan(out_.graphs, options_.isa);
+    if (options_.train) choose();
     validate(out_.plan);
     return std::move(out_);
   }
@@ -37,15 +39,18 @@ class Compiler {
     Graph& graph = forward.graph;
     run_passes(graph, forward_passes(), context_, options_.pipeline, out_.passes);
     out_.forward_nodes = static_cast<int64_t>(graph.nodes.size());
+    context_.backward = NodeId{graph.next_node};
     std::vector<ValueId> gradients = differentiate(graph, forward.loss, forward.loss_scale, forward.parameters);
     out_.backward_nodes_before = static_cast<int64_t>(graph.nodes.size()) - out_.forward_nodes;
     for (size_t i = 0; i < specs.size(); ++i)
       LAMINA_CHECK(gradients[i] != ValueId::none, "parameter {} has no gradient", specs[i].name);
     const int64_t optimizer_nodes = one_timeline ? update(graph, specs, forward.parameters, gradients, forward.loss)
                                                  : accumulate(graph, specs, gradients);
-    finish(std::move(graph));
-    out_.backward_nodes = static_cast<int64_t>(out_.graphs.back().nodes.size()) - out_.forward_nodes -
-                          (one_timeline ? optimizer_nodes : 0);
+    run_passes(graph, whole_passes(), context_, options_.pipeline, out_.passes);
+    out_.backward_nodes =
+        static_cast<int64_t>(graph.nodes.size()) - out_.forward_nodes - (one_timeline ? optimizer_nodes : 0);
+    training_ = graph;
+    place(std::move(graph));
     if (!one_timeline) update_program(specs);
   }
 
@@ -113,12 +118,38 @@ class Compiler {
 
   void finish(Graph graph) {
     run_passes(graph, whole_passes(), context_, options_.pipeline, out_.passes);
+    place(std::move(graph));
+  }
+
+  void place(Graph graph) {
+    run_passes(graph, memory_passes(), context_, options_.pipeline, out_.passes);
     out_.graphs.push_back(std::move(graph));
+  }
+
+  // The loop between recompute and planning: the plan that keeps everything says what it costs, and is replaced.
+  void choose() {
+    Graph& planned = out_.graphs.front();
+    const std::vector<NodeId> nodes = choose_recompute({training_, planned, out_.plan, context_, options_.pipeline},
+                                                       options_.recompute, out_.recompute);
+    if (nodes.empty()) return;
+    context_.recompute = nodes;
+    std::erase_if(out_.passes, [&](const PassRecord& record) {
+      return record.graph == training_.name && std::any_of(memory_passes().begin(), memory_passes().end(),
+                                                           [&](const Pass& p) { return p.name == record.pass; });
+    });
+    out_.recomputed_nodes = -static_cast<int64_t>(training_.nodes.size());
+    run_passes(training_, memory_passes(), context_, options_.pipeline, out_.passes);
+    planned = std::move(training_);
+    out_.recomputed_nodes += static_cast<int64_t>(planned.nodes.size());
+    Plan plan = make_plan(out_.graphs, options_.isa);
+    plan.numbers = out_.plan.numbers;
+    out_.plan = std::move(plan);
   }
 
   const ModelConfig& config_;
   const CompileOptions& options_;
   PassContext context_;
+  Graph training_;  // before memory_passes
   Compiled out_;
 };
 
@@ -141,7 +172,8 @@ Compiled compile(const ModelConfig& config, const CompileOptions& options) {
   check_amounts(config, options);
   check_pass_names(options.pipeline.skip);
   Compiled out = Compiler(config, options).compile();
-  out.compile_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  out.compile_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count() -
+                   out.recompute.curve_ms;
   return out;
 }
 

@@ -8,6 +8,7 @@
 #include "model/programs.h"
 #include "passes/pass.h"
 #include "plan/plan.h"
+#include "recompute.h"
 
 namespace lamina {
 
@@ -29,6 +30,7 @@ struct CompileOptions {
   int64_t prompt_block = 64;
   Isa isa = Isa::portable;
   PipelineOptions pipeline = {};
+  RecomputeOptions recompute = {};  // of the training program
 };
 
 struct Compiled {
@@ -38,7 +40,9 @@ struct Compiled {
   int64_t forward_nodes = 0;       // of the training program
   int64_t backward_nodes = 0;
   int64_t backward_nodes_before = 0;  // before the passes
-  double compile_ms = 0.0;
+  int64_t recomputed_nodes = 0;       // of the training program, besides those
+  RecomputeReport recompute;
+  double compile_ms = 0.0;  // without the curve of RecomputeReport
 };
 
 // Throws Error(invalid) for a bad config or a batch and seq that do not fit it. Deterministic.

@@ -13,6 +13,7 @@ bool remove_dead(Graph& graph, const PassContext& context);
 bool merge_duplicates(Graph& graph, const PassContext& context);
 bool fuse_accumulate(Graph& graph, const PassContext& context);
 bool set_layout(Graph& graph, const PassContext& context);
+bool recompute(Graph& graph, const PassContext& context);
 bool order_for_memory(Graph& graph, const PassContext& context);
 bool share_storage(Graph& graph, const PassContext& context);
 
@@ -25,11 +26,15 @@ constexpr std::array<Pass, 4> kForwardPasses{{
     {"fuse_accumulate", fuse_accumulate, "an addition moves into the op that makes one of its sides"},
 }};
 
-constexpr std::array<Pass, 6> kWholePasses{{
+constexpr std::array<Pass, 4> kWholePasses{{
     {"remove_dead_gradients", remove_dead, "gradients that no update needs"},
     {"merge_duplicates_backward", merge_duplicates, "equal nodes with equal inputs"},
     {"fuse_accumulate_backward", fuse_accumulate, "sums of gradients move into the ops that make them"},
     {"set_layout", set_layout, "weights and their gradients and moments lie in panels"},
+}};
+
+constexpr std::array<Pass, 3> kMemoryPasses{{
+    {"recompute", recompute, "the backward side makes again what is not worth its memory"},
     {"order_for_memory", order_for_memory, "a node runs earlier where that frees memory"},
     {"share_storage", share_storage, "an output takes the place of an input that is not read again"},
 }};
@@ -38,11 +43,12 @@ constexpr std::array<Pass, 6> kWholePasses{{
 
 std::span<const Pass> forward_passes() { return kForwardPasses; }
 std::span<const Pass> whole_passes() { return kWholePasses; }
+std::span<const Pass> memory_passes() { return kMemoryPasses; }
 
 void run_passes(Graph& graph, std::span<const Pass> passes, const PassContext& context, const PipelineOptions& options,
                 std::vector<PassRecord>& records) {
   for (const Pass& pass : passes) {
-    if (std::find(options.skip.begin(), options.skip.end(), pass.name) != options.skip.end()) continue;
+    if (is_skipped(pass, options)) continue;
     const std::string before = options.check_claims ? to_text(graph) : std::string();
     PassRecord record{graph.name, std::string(pass.name), graph.nodes.size(), 0};
     const bool changed = pass.run(graph, context);
@@ -56,11 +62,15 @@ void run_passes(Graph& graph, std::span<const Pass> passes, const PassContext& c
   }
 }
 
+bool is_skipped(const Pass& pass, const PipelineOptions& options) {
+  return std::find(options.skip.begin(), options.skip.end(), pass.name) != options.skip.end();
+}
+
 void check_pass_names(const std::vector<std::string>& names) {
   for (const std::string& name : names) {
     std::string known;
     bool found = false;
-    for (std::span<const Pass> list : {forward_passes(), whole_passes()}) {
+    for (std::span<const Pass> list : {forward_passes(), whole_passes(), memory_passes()}) {
       for (const Pass& pass : list) {
         found = found || pass.name == name;
         known += (known.empty() ? "" : ", ") + std::string(pass.name);

@@ -236,7 +236,7 @@ TEST(Compile, NoBranchAndNoPastIsLeftInATrainingStep) {
 TEST(Compile, EveryPassCanBeSwitchedOffAndTheMeaningStays) {
   const ModelConfig config = odd_config(0.1);
   const Interpreter<double> truth = reference_steps(config, odd_options(Isa::portable), 1);
-  for (std::span<const Pass> list : {forward_passes(), whole_passes()})
+  for (std::span<const Pass> list : {forward_passes(), whole_passes(), memory_passes()})
     for (const Pass& pass : list) {
       // These two are no choices: without them a graph has no kernels.
       if (pass.name == "fold_branches" || pass.name == "set_layout") continue;
