@@ -162,6 +162,34 @@ void check_amounts(const ModelConfig& config, const CompileOptions& options) {
   check("batch", options.batch, kMost, "rows");
   check("accumulate", options.accumulate, kMost, "micro-batches");
   check("seq", options.seq, config.n_positions, "n_positions");
+  // Below these no product of sizes comes near 64 bits: not bytes of a tensor, and not their sum.
+  if (options.batch > kMostTokens / options.seq)
+    throw_error(ErrorCode::invalid, "batch x seq out of range: expected at most {} tokens, got {} x {}", kMostTokens,
+                options.batch, options.seq);
+  constexpr double kMostParameters = 0x1.0p50;
+  const double C = static_cast<double>(config.n_embd), L = static_cast<double>(config.n_layer);
+  const double vectors = static_cast<double>(config.vocab_size + config.n_positions);
+  const double parameters = L * C * (4.0 * C + 2.0 * static_cast<double>(config.inner())) + 2.0 * vectors * C;
+  if (parameters > kMostParameters)
+    throw_error(ErrorCode::invalid, "model out of range: expected at most {:.0f} parameters, got about {:.0f}",
+                kMostParameters, parameters);
+}
+
+// A dropout decides by a number of 32 bits: more elements of one sample would share their decisions.
+void check_dropout(const ModelConfig& config, const CompileOptions& options) {
+  static constexpr double kMost = 0x1.0p32;
+  const auto check = [](std::string_view what, double p, double elements, const std::string& sizes) {
+    if (p > 0.0 && elements > kMost)
+      throw Error(
+          ErrorCode::invalid,
+          fmt::format("too many elements for {} in one row: expected at most {:.0f}, got {}", what, kMost, sizes),
+          "--dropout 0 leaves it out");
+  };
+  const double T = static_cast<double>(options.seq), P = static_cast<double>(config.n_positions);
+  check("dropout", std::max(config.resid_pdrop, config.embd_pdrop), T * static_cast<double>(config.n_embd),
+        fmt::format("seq {} x n_embd {}", options.seq, config.n_embd));
+  check("attn_pdrop", config.attn_pdrop, P * P * static_cast<double>(config.n_head),
+        fmt::format("n_positions {0} x n_positions {0} x n_head {1}", config.n_positions, config.n_head));
 }
 
 }  // namespace
@@ -170,6 +198,7 @@ Compiled compile(const ModelConfig& config, const CompileOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   validate(config);
   check_amounts(config, options);
+  if (options.train) check_dropout(config, options);
   check_pass_names(options.pipeline.skip);
   Compiled out = Compiler(config, options).compile();
   out.compile_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count() -

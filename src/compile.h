@@ -12,6 +12,8 @@
 
 namespace lamina {
 
+constexpr int64_t kMostTokens = int64_t{1} << 27;  // of a step
+
 struct CompileOptions {
   int64_t batch = 1;  // capacity in rows of the training and evaluation programs
   int64_t seq = 1;    // and in tokens per row

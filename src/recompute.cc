@@ -20,6 +20,7 @@ namespace lamina {
 namespace {
 
 constexpr double kNextToNothing = 0.01;  // of a step
+constexpr double kBargain = 10.0;        // its share of memory over its share of time, at least
 constexpr int64_t kWorthwhile = 50;      // a part of the plan: less is not worth any time
 constexpr int kSamples = 8;              // of each list, for the curve and the smallest plan
 constexpr int64_t kPoints = 12;          // of the curve, about
@@ -70,7 +71,9 @@ class Search {
   Choice without_limit() const {
     const std::vector<RecomputeItem> items = sorted_items(1);
     size_t most = 0;
-    while (most < items.size() && beginning(items, most + 1).seconds <= kNextToNothing * step_seconds_) ++most;
+    while (most < items.size() && is_bargain(items[most]) &&
+           beginning(items, most + 1).seconds <= kNextToNothing * step_seconds_)
+      ++most;
     const Choice least = evaluate(beginning(items, most));
     const int64_t saved = nothing_.bytes - least.bytes;
     if (saved < nothing_.bytes / kWorthwhile) return nothing_;
@@ -142,6 +145,11 @@ class Search {
     std::vector<int32_t> out{1};
     while (2 * out.back() < checkpoints) out.push_back(2 * out.back());
     return out;
+  }
+
+  bool is_bargain(const RecomputeItem& item) const {
+    return kBargain * seconds_of(item.nodes) / step_seconds_ <=
+           static_cast<double>(item.bytes) / static_cast<double>(nothing_.bytes);
   }
 
   double seconds_of(const std::vector<NodeId>& nodes) const {

@@ -55,7 +55,8 @@ struct WorkCall {
   const Shape& shape(size_t i) const { return in[i].shape; }
 };
 
-// Operations in fp32, a multiply-add counted as two: what the kernels execute, masked work left out.
+// Operations in fp32, a multiply-add counted as two: what the kernels execute. Of elementwise work they are operations'
+// worth of time: an exponential counts for what it takes.
 struct OpWork {
   WorkKind kind = WorkKind::memory;
   double (*operations)(const WorkCall&) = nullptr;  // null: few beside the bytes that it reads and writes

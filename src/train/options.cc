@@ -1,7 +1,6 @@
 #include "train/options.h"
 
 #include <algorithm>
-#include <sstream>
 
 #include "base/error.h"
 #include "io/text_files.h"
@@ -26,12 +25,12 @@ RecomputeOptions recompute_options(const ShapeOptions& options) {
   if (options.recompute == "none") return out;
   out.mode = options.recompute == "auto" ? RecomputeOptions::automatic : RecomputeOptions::listed;
   if (out.mode == RecomputeOptions::automatic) return out;
-  std::string kind;
-  for (std::istringstream words(options.recompute); std::getline(words, kind, ',');) {
-    if (!parse_op(kind)) bad_value("recompute", "none, auto or kinds such as layernorm,gelu", options.recompute);
-    out.kinds.push_back(kind);
+  for (size_t begin = 0, end = 0; end != std::string::npos; begin = end + 1) {
+    end = options.recompute.find(',', begin);
+    out.kinds.push_back(options.recompute.substr(begin, end - begin));
+    if (!parse_op(out.kinds.back()))
+      bad_value("recompute", "none, auto or kinds such as layernorm,gelu", options.recompute);
   }
-  if (out.kinds.empty()) bad_value("recompute", "none, auto or kinds such as layernorm,gelu", options.recompute);
   return out;
 }
 

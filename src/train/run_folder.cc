@@ -121,6 +121,7 @@ Json describe_run(const RunDescription& run) {
               {"plan",
                {{"digest", run.plan.digest},
                 {"numbers", run.plan.numbers},
+                {"recompute", run.recompute},
                 {"isa", isa_name(run.plan.isa)},
                 {"kernels", kernels_json(run.plan)},
                 {"bytes", run.plan.total_bytes(run.threads)}}},

@@ -139,6 +139,11 @@ def test_errors_say_what_was_expected_and_what_came(tokenizer, tmp_path):
     both = ["expected", "got"]
     fails(1, ["not enough memory", *both], *args, "--memory-limit", "1MiB", "--batch", "64")
     fails(1, ["not enough memory", *both], "plan", "--model", model, "--memory-limit", "1MiB", "--batch", "64")
+    fails(1, ["smallest plan", *both], "plan", "--model", model, "--memory-limit", "1KiB")
+    fails(1, ["not enough memory", *both], "plan", "--model", model, "--memory-limit", "1KiB", "--recompute", "none")
+    for kinds in ["relu", "", ",", "gelu,", "auto,gelu", "none,gelu"]:
+        fails(2, ["--recompute", *both], "plan", "--model", model, "--recompute", kinds)
+    fails(2, ["--recompute", "embedding", "gelu"], "plan", "--model", model, "--recompute", "gelu,embedding")
     for command in (["generate", model], ["eval", model, "--data", tmp_path / "ids.bin"], [*args, "--model", model]):
         fails(1, ["do not fit", "expected at most 97 ids", "got 260"], *command, "--tokenizer", tokenizer)
     fails(1, ["regular file", *both], "tokenize", "encode", "--tokenizer", tokenizer, "--file", tmp_path)

@@ -142,11 +142,16 @@ TEST(Recompute, ALimitThatNothingMeetsNamesTheSmallestPlan) {
 }
 
 TEST(Recompute, WithoutALimitOnlyWhatCostsNextToNothing) {
-  const Compiled kept = compiled({}), automatic = compiled({.mode = RecomputeOptions::automatic});
-  EXPECT_LT(automatic.plan.total_bytes(1), kept.plan.total_bytes(1));
+  CompileOptions options{.batch = 4, .seq = 1024, .isa = select_isa()};
+  const Compiled kept = compile(*ModelConfig::preset("gpt2"), options);
+  options.recompute.mode = RecomputeOptions::automatic;
+  const Compiled automatic = compile(*ModelConfig::preset("gpt2"), options);
+  EXPECT_LT(automatic.plan.total_bytes(1), kept.plan.total_bytes(1) * 9 / 10);
   EXPECT_LE(automatic.recompute.chosen.slowdown, 0.01);
-  EXPECT_EQ(automatic.plan.digest, compiled({.mode = RecomputeOptions::automatic}).plan.digest);
+  EXPECT_EQ(automatic.plan.digest, compile(*ModelConfig::preset("gpt2"), options).plan.digest);
   EXPECT_EQ(automatic.backward_nodes, kept.backward_nodes);
+  options.seq = 16;  // what is alive at its fullest are gradients: nothing to gain
+  EXPECT_EQ(compile(*ModelConfig::preset("gpt2"), options).recomputed_nodes, 0);
 }
 
 TEST(Recompute, AKindWithoutEffectIsNamed) {

@@ -26,11 +26,11 @@ const OpSchema schema_gelu{.min_inputs = 1,
                            .infer = infer,
                            .gradient = gradient,
                            .in_place = {{0, 0, InPlace::may}},
-                           .work = {WorkKind::elementwise, operations_per_element<30>}};
+                           .work = {WorkKind::elementwise, operations_per_element<46>}};
 const OpSchema schema_gelu_bwd{.min_inputs = 2,
                                .max_inputs = 2,
                                .infer = infer_bwd,
                                .in_place = {{0, 0, InPlace::may}, {0, 1, InPlace::may}},
-                               .work = {WorkKind::elementwise, operations_per_element<40>}};
+                               .work = {WorkKind::elementwise, operations_per_element<62>}};
 
 }  // namespace lamina
