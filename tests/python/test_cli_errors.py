@@ -264,8 +264,12 @@ def test_not_enough_memory_is_said_before_the_run(tmp_path):
     needed = max(int(word) for word in text.replace(",", " ").split() if word.isdigit())
     assert needed > 1048576
     assert_nothing_written(tmp_path)
-    plan = lamina("plan", "--json", "--model", tmp_path / "config.json", "--batch", "64")
-    assert json.loads(plan.stdout)["total_bytes"] == needed
+    plan = ["plan", "--json", "--model", tmp_path / "config.json", "--batch", "64"]
+    smallest = json.loads(lamina(*plan, "--memory-limit", str(needed)).stdout)
+    assert 1048576 < smallest["total_bytes"] <= needed and smallest["recompute"]["predicted_slowdown"] > 0
+    kept = json.loads(lamina(*plan, "--recompute", "none").stdout)["total_bytes"]
+    assert needed < kept
+    fails(1, ["memory", "1048576", str(kept)], *plan, "--memory-limit", "1MiB", "--recompute", "none")
 
 
 def test_a_run_folder_that_holds_something(tmp_path):
