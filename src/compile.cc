@@ -128,6 +128,7 @@ class Compiler {
 
   // The loop between recompute and planning: the plan that keeps everything says what it costs, and is replaced.
   void choose() {
+    if (is_skipped(memory_passes().front(), options_.pipeline)) return;
     Graph& planned = out_.graphs.front();
     const std::vector<NodeId> nodes = choose_recompute({training_, planned, out_.plan, context_, options_.pipeline},
                                                        options_.recompute, out_.recompute);
@@ -139,6 +140,7 @@ class Compiler {
     });
     out_.recomputed_nodes = -static_cast<int64_t>(training_.nodes.size());
     run_passes(training_, memory_passes(), context_, options_.pipeline, out_.passes);
+    context_.recompute = {};
     planned = std::move(training_);
     out_.recomputed_nodes += static_cast<int64_t>(planned.nodes.size());
     Plan plan = make_plan(out_.graphs, options_.isa);

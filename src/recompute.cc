@@ -103,7 +103,7 @@ class Search {
       Choice less = trimmed(choice, limit);
       return placed_bytes(less) <= limit ? less : choice;
     }
-    const Choice least = trimmed(smallest, smallest.bytes);
+    Choice least = trimmed(smallest, smallest.bytes);
     const int64_t bytes = placed_bytes(least);
     if (bytes <= limit) return least;
     refuse_limit(limit, bytes);

@@ -25,8 +25,8 @@ struct RecomputeOptions {
 // A plan that could have been chosen. Predicted with typical rates, so that a choice is the same on every machine.
 struct RecomputePoint {
   int64_t total_bytes = 0;
-  double slowdown = 0.0;  // extra time over the time of a step that recomputes nothing
-  std::string what;       // "25 layernorm, 12 gelu"; "nothing"
+  double slowdown = 0.0;         // extra time over the time of a step that recomputes nothing
+  std::string what = "nothing";  // or "25 layernorm, 12 gelu"
 };
 
 struct RecomputeReport {
