@@ -118,6 +118,7 @@ class Peers {
     add("--weight-decay", fmt::format("{}", options_.weight_decay));
     add("--dropout", fmt::format("{}", *options_.dropout));
     if (!options_.memory_limit.empty()) add("--memory-limit", options_.memory_limit);
+    add("--recompute", options_.recompute);
     for (const std::string& pass : options_.passes) add("--passes", pass);
     return out;
   }

@@ -15,11 +15,17 @@ void for_each_option(O& options, F&& f) {
 
 int run(const Options& options) {
   validate(options);
-  const CompiledModel model = compile_model(options);
+  const CompiledModel model = compile_model(options, true);
+  const Prediction prediction = predict(model);
+  Json summary = plan_summary_json(model);
   if (options.json) {
-    print_json(plan_summary_json(model));
+    summary["predicted_step_ms"] = prediction.step_ms;
+    summary["operations"] = prediction.amounts.operations;
+    summary["bytes_moved"] = prediction.amounts.bytes;
+    summary["rates"] = {{"fp32_gflops", prediction.rates.flops_per_s * 1e-9},
+                        {"memory_gb_s", prediction.rates.bytes_per_s * 1e-9}};
+    print_json(summary);
   } else {
-    const Json summary = plan_summary_json(model);
     print(fmt::format("model {}: {} parameters, batch {} x {} tokens, {} micro-batches, fp32 on {}\n", model.model.name,
                       summary["parameters"].get<int64_t>(), model.options.batch, model.options.seq,
                       model.options.accumulate, isa_name(model.options.isa)));
@@ -28,7 +34,7 @@ int run(const Options& options) {
     print(fmt::format("nodes: forward {} (before the passes {}), backward {} (before {})\n",
                       model.compiled.forward_nodes, model.compiled.forward_nodes_before, model.compiled.backward_nodes,
                       model.compiled.backward_nodes_before));
-    print(nodes_text(model) + memory_text(model));
+    print(prediction_text(prediction) + recompute_text(model) + nodes_text(model) + memory_text(model));
   }
   check_memory_limit(options, model);
   return 0;

@@ -1,11 +1,13 @@
 #include "plan_report.h"
 
+#include "kernels/peak.h"
 #include "train/flops.h"
 
 namespace lamina::cli {
 namespace {
 
 constexpr size_t kShownTensors = 8;
+constexpr int64_t kMeasuredBytes = int64_t{256} << 20;  // more than the caches hold
 
 int64_t arena_bytes(const Plan& plan) { return plan.region(Region::transient); }
 
@@ -48,13 +50,14 @@ std::string programs_text(const Plan& plan) {
 
 }  // namespace
 
-CompiledModel compile_model(const ShapeOptions& shape) {
+CompiledModel compile_model(const ShapeOptions& shape, bool curve) {
   CompiledModel out;
   out.model = open_model(shape.model);
   for (const std::string& warning : out.model.warnings) say("warning: {}", warning);
   out.model.config = with_dropout(out.model.config, shape.dropout);
   out.options = compile_options(shape, out.model.config);
   out.options.eval = true;
+  out.options.recompute.curve = curve;
   out.threads = thread_count(shape.threads);
   out.compiled = compile(out.model.config, out.options);
   out.memory = memory_picture(out.compiled.plan, out.threads);
@@ -64,6 +67,54 @@ CompiledModel compile_model(const ShapeOptions& shape) {
 void check_memory_limit(const ShapeOptions& shape, const CompiledModel& model) {
   if (shape.memory_limit.empty()) return;
   check_memory_limit(model.compiled.plan, model.threads, memory_limit_bytes(shape.memory_limit));
+}
+
+Prediction predict(const CompiledModel& model) {
+  constexpr double kSeconds = 0.2;
+  ThreadTeam team(model.threads);
+  const Isa isa = model.options.isa;
+  Prediction out;
+  out.rates = {fma_sustained_gflops(isa, team, kSeconds) * 1e9,
+               memory_update_gb_s(isa, team, kSeconds, kMeasuredBytes) * 1e9};
+  const Plan& plan = model.compiled.plan;
+  for (const PlanProgram& program : plan.programs) {
+    const bool repeated = program.name == "micro_step";
+    if (program.name != "step" && program.name != "update" && !repeated) continue;
+    const double times = repeated ? static_cast<double>(model.options.accumulate) : 1.0;
+    const Amounts amounts = program_amounts(plan, program);
+    out.step_ms += times * 1e3 * program_seconds(plan, program, out.rates);
+    out.amounts.operations += times * amounts.operations;
+    out.amounts.bytes += times * amounts.bytes;
+  }
+  return out;
+}
+
+std::string prediction_text(const Prediction& prediction) {
+  return fmt::format(
+      "predicted: {:.0f} ms a step: {:.3f} Tflop and {:.2f} GB moved, at {:.1f} Gflop/s and {:.1f} GB/s measured now\n",
+      prediction.step_ms, prediction.amounts.operations * 1e-12, prediction.amounts.bytes * 1e-9,
+      prediction.rates.flops_per_s * 1e-9, prediction.rates.bytes_per_s * 1e-9);
+}
+
+std::string recompute_text(const CompiledModel& model) {
+  const RecomputeReport& report = model.compiled.recompute;
+  std::string out = fmt::format("recompute: {}, predicted to take {:.2f} % of a step\n", report.chosen.what,
+                                100.0 * report.chosen.slowdown);
+  if (!report.curve.empty()) out += "plans that could be had\n";
+  for (const RecomputePoint& point : report.curve)
+    out += fmt::format("  {:>12}  {:>12} bytes  {:>6.2f} % slower  {}\n", bytes_text(point.total_bytes),
+                       point.total_bytes, 100.0 * point.slowdown, point.what);
+  return out;
+}
+
+Json recompute_json(const CompiledModel& model) {
+  const auto point = [](const RecomputePoint& p) -> Json {
+    return {{"total_bytes", p.total_bytes}, {"predicted_slowdown", p.slowdown}, {"what", p.what}};
+  };
+  const RecomputeReport& report = model.compiled.recompute;
+  Json curve = Json::array();
+  for (const RecomputePoint& p : report.curve) curve.push_back(point(p));
+  return {{"what", report.chosen.what}, {"predicted_slowdown", report.chosen.slowdown}, {"curve", curve}};
 }
 
 std::string nodes_text(const CompiledModel& model) {
@@ -121,7 +172,8 @@ Json plan_summary_json(const CompiledModel& model) {
            {{"forward", compiled.forward_nodes},
             {"forward_before", compiled.forward_nodes_before},
             {"backward", compiled.backward_nodes},
-            {"backward_before", compiled.backward_nodes_before}}},
+            {"backward_before", compiled.backward_nodes_before},
+            {"recomputed", compiled.recomputed_nodes}}},
           {"passes", passes},
           {"arena_bytes", arena_bytes(compiled.plan)},
           {"max_live_bytes", max_live_bytes(compiled.plan)},
@@ -129,7 +181,7 @@ Json plan_summary_json(const CompiledModel& model) {
           {"classes", classes_json(model.memory)},
           {"peak_owner", model.memory.step},
           {"peak_program", model.memory.program},
-          {"predicted_step_ms", nullptr},
+          {"recompute", recompute_json(model)},
           {"model_flops", model_flops_per_token(model.model.config, options.seq) * tokens}};
 }
 

@@ -84,6 +84,8 @@ ModelConfig Host::config_for(const Slot& slot) const {
 // The slot stays as it was where this throws.
 void Host::build(Slot& slot, CompileOptions wanted) {
   wanted.isa = select_isa();
+  wanted.recompute.threads = limits_.threads;
+  wanted.recompute.memory_limit = limits_.memory;
   const auto session =
       std::make_shared<Session>(lamina::compile(config_for(slot), wanted).plan, limits_.threads, limits_.memory);
   if (slot.session != nullptr) copy_state(*slot.session, *session, true);

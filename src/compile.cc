@@ -1,5 +1,6 @@
 #include "compile.h"
 
+#include <algorithm>
 #include <chrono>
 
 #include "autodiff/autodiff.h"
@@ -24,6 +25,10 @@ class Compiler {
       generation("decode", 1);
     }
     out_.plan = make_plan(out_.graphs, options_.isa);
+    if (options_.train) {
+      choose();
+      count_nodes(out_.graphs.front());
+    }
     validate(out_.plan);
     return std::move(out_);
   }
@@ -37,6 +42,7 @@ class Compiler {
     Graph& graph = forward.graph;
     run_passes(graph, forward_passes(), context_, options_.pipeline, out_.passes);
     out_.forward_nodes_before = static_cast<int64_t>(graph.nodes.size());
+    context_.backward = NodeId{graph.next_node};
     std::vector<ValueId> gradients = differentiate(graph, forward.loss, forward.loss_scale, forward.parameters);
     out_.backward_nodes_before = static_cast<int64_t>(graph.nodes.size()) - out_.forward_nodes_before;
     for (size_t i = 0; i < specs.size(); ++i)
@@ -45,15 +51,17 @@ class Compiler {
       append_update(graph, specs, forward.parameters, gradients, forward.loss, options_.update);
     else
       accumulate(graph, specs, gradients);
-    finish(std::move(graph));
-    count_nodes(out_.graphs.back(), forward.loss_scale);
+    run_passes(graph, whole_passes(), context_, options_.pipeline, out_.passes);
+    training_ = graph;
+    place(std::move(graph));
+    seed_ = forward.loss_scale;
     if (!one_timeline) update_program(specs);
   }
 
   // What depends on the seed of the gradients is backward, and what depends on a square sum is the optimizer.
-  void count_nodes(const Graph& graph, ValueId seed) {
+  void count_nodes(const Graph& graph) {
     std::vector<bool> backward(graph.values.size(), false), update(graph.values.size(), false);
-    backward[static_cast<size_t>(seed)] = true;
+    backward[static_cast<size_t>(seed_)] = true;
     for (const Node& node : graph.nodes) {
       bool is_backward = false, is_update = node.op == Op::square_sum;
       for (ValueId id : node.inputs) {
@@ -67,6 +75,7 @@ class Compiler {
       out_.forward_nodes += !is_backward && !is_update;
       out_.backward_nodes += is_backward && !is_update;
     }
+    out_.forward_nodes -= out_.recomputed_nodes;
   }
 
   static ValueId gradient_sum(Graph& graph, const ParameterSpec& spec, Layout layout) {
@@ -124,12 +133,40 @@ class Compiler {
 
   void finish(Graph graph) {
     run_passes(graph, whole_passes(), context_, options_.pipeline, out_.passes);
+    place(std::move(graph));
+  }
+
+  void place(Graph graph) {
+    run_passes(graph, memory_passes(), context_, options_.pipeline, out_.passes);
     out_.graphs.push_back(std::move(graph));
+  }
+
+  // The loop between recompute and planning: the plan that keeps everything says what it costs, and is replaced.
+  void choose() {
+    if (is_skipped(memory_passes().front(), options_.pipeline)) return;
+    Graph& planned = out_.graphs.front();
+    const std::vector<NodeId> nodes = choose_recompute({training_, out_.plan, context_, options_.pipeline},
+                                                       options_.recompute, out_.recompute);
+    if (nodes.empty()) return;
+    context_.recompute = nodes;
+    std::erase_if(out_.passes, [&](const PassRecord& record) {
+      return record.graph == training_.name && std::any_of(memory_passes().begin(), memory_passes().end(),
+                                                           [&](const Pass& p) { return p.name == record.pass; });
+    });
+    out_.recomputed_nodes = static_cast<int64_t>(nodes.size());
+    run_passes(training_, memory_passes(), context_, options_.pipeline, out_.passes);
+    context_.recompute = {};
+    planned = std::move(training_);
+    Plan plan = make_plan(out_.graphs, options_.isa);
+    plan.numbers = out_.plan.numbers;
+    out_.plan = std::move(plan);
   }
 
   const ModelConfig& config_;
   const CompileOptions& options_;
   PassContext context_;
+  Graph training_;  // before memory_passes
+  ValueId seed_{};  // of its gradients
   Compiled out_;
 };
 
@@ -142,6 +179,34 @@ void check_amounts(const ModelConfig& config, const CompileOptions& options) {
   check("batch", options.batch, kMost, "rows");
   check("accumulate", options.accumulate, kMost, "micro-batches");
   check("seq", options.seq, config.n_positions, "n_positions");
+  // Below these no product of sizes comes near 64 bits: not bytes of a tensor, and not their sum.
+  if (options.batch > kMostTokens / options.seq)
+    throw_error(ErrorCode::invalid, "batch x seq out of range: expected at most {} tokens, got {} x {}", kMostTokens,
+                options.batch, options.seq);
+  constexpr double kMostParameters = 0x1.0p50;
+  const double C = static_cast<double>(config.n_embd), L = static_cast<double>(config.n_layer);
+  const double vectors = static_cast<double>(config.vocab_size + config.n_positions);
+  const double parameters = L * C * (4.0 * C + 2.0 * static_cast<double>(config.inner())) + 2.0 * vectors * C;
+  if (parameters > kMostParameters)
+    throw_error(ErrorCode::invalid, "model out of range: expected at most {:.0f} parameters, got about {:.0f}",
+                kMostParameters, parameters);
+}
+
+// A dropout decides by a number of 32 bits: more elements of one sample would share their decisions.
+void check_dropout(const ModelConfig& config, const CompileOptions& options) {
+  static constexpr double kMost = 0x1.0p32;
+  const auto check = [](std::string_view what, double p, double elements, const std::string& sizes) {
+    if (p > 0.0 && elements > kMost)
+      throw Error(
+          ErrorCode::invalid,
+          fmt::format("too many elements for {} in one row: expected at most {:.0f}, got {}", what, kMost, sizes),
+          "--dropout 0 leaves it out");
+  };
+  const double T = static_cast<double>(options.seq), P = static_cast<double>(config.n_positions);
+  check("dropout", std::max(config.resid_pdrop, config.embd_pdrop), T * static_cast<double>(config.n_embd),
+        fmt::format("seq {} x n_embd {}", options.seq, config.n_embd));
+  check("attn_pdrop", config.attn_pdrop, P * P * static_cast<double>(config.n_head),
+        fmt::format("n_positions {0} x n_positions {0} x n_head {1}", config.n_positions, config.n_head));
 }
 
 }  // namespace
@@ -150,9 +215,11 @@ Compiled compile(const ModelConfig& config, const CompileOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   validate(config);
   check_amounts(config, options);
+  if (options.train) check_dropout(config, options);
   check_pass_names(options.pipeline.skip);
   Compiled out = Compiler(config, options).compile();
-  out.compile_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  out.compile_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count() -
+                   out.recompute.curve_ms;
   return out;
 }
 

@@ -8,8 +8,11 @@
 #include "model/programs.h"
 #include "passes/pass.h"
 #include "plan/plan.h"
+#include "recompute.h"
 
 namespace lamina {
+
+constexpr int64_t kMostTokens = int64_t{1} << 27;  // of a step
 
 struct CompileOptions {
   int64_t batch = 1;  // capacity in rows of the training and evaluation programs
@@ -29,6 +32,7 @@ struct CompileOptions {
   int64_t prompt_block = 64;
   Isa isa = Isa::portable;
   PipelineOptions pipeline = {};
+  RecomputeOptions recompute = {};  // of the training program
 };
 
 struct Compiled {
@@ -40,7 +44,9 @@ struct Compiled {
   int64_t forward_nodes_before = 0;
   int64_t backward_nodes = 0;
   int64_t backward_nodes_before = 0;
-  double compile_ms = 0.0;
+  int64_t recomputed_nodes = 0;  // besides those
+  RecomputeReport recompute;
+  double compile_ms = 0.0;  // without the curve of RecomputeReport
 };
 
 // Throws Error(invalid) for a bad config or a batch and seq that do not fit it. Deterministic.

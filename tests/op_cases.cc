@@ -231,19 +231,30 @@ void add_cells(std::vector<OpCase>& cases, const Product& p) {
   const Operand channel = real({p.K}), bias = real({p.N}), weight = panel(real({p.K, p.N}));
   const Operand row = real({2, p.M}), rng = keys({2}), sample = keys({2});
   const std::string name = fmt::format("2x{}x{}x{}", p.M, p.K, p.N);
-  cases.push_back({Op::norm_qkv,
-                   name,
-                   LayerNormAttrs{},
-                   {x, channel, channel, weight, bias, weight, bias, weight, bias},
-                   {y, y, y, row, row},
-                   2 * K,
-                   6});
-  for (const NormGeluAttrs& a : {NormGeluAttrs{}, NormGeluAttrs{1e-5, false, true}, NormGeluAttrs{1e-5, true, false}})
-    cases.push_back({Op::norm_linear_gelu,
+  const Operand none = absent(), empty = real({0});
+  for (bool norm : {false, true}) {
+    const Operand own = maybe(norm, channel), statistic = norm ? row : empty;
+    cases.push_back({Op::linear_qkv,
+                     norm ? name + " norm" : name,
+                     LayerNormAttrs{},
+                     {x, own, own, weight, bias, weight, bias, weight, bias},
+                     {y, y, y, statistic, statistic},
+                     norm ? 2 * K : K + 1,
+                     norm ? 6.0 : 0.0});
+  }
+  cases.push_back({Op::linear_gelu,
+                   name + " no norm",
+                   LinearGeluAttrs{},
+                   {x, none, none, weight, bias},
+                   {y, y, empty, empty},
+                   K + 1,
+                   8});
+  for (const LinearGeluAttrs& a : {LinearGeluAttrs{}, LinearGeluAttrs{1e-5, false, true}, LinearGeluAttrs{1e-5, true, false}})
+    cases.push_back({Op::linear_gelu,
                      fmt::format("{} {}{}", name, a.tanh ? "tanh" : "exact", a.keep ? "" : ", nothing kept"),
                      a,
                      {x, channel, channel, weight, bias},
-                     {y, a.keep ? y : real({0}), row, row},
+                     {y, a.keep ? y : empty, row, row},
                      2 * K,
                      8});
   for (double drop : {0.1, 1.0})

@@ -117,6 +117,7 @@ class Trainer:
         batch: int = 4,
         seq: Optional[int] = None,
         isolate_documents: bool = False,
+        recompute: str = "auto",
         passes: Sequence[str] = (),
     ) -> None: ...
     def step(self, ids: Any, targets: Any = None) -> StepResult:

@@ -45,12 +45,12 @@ struct GeluAttrs {
   bool operator==(const GeluAttrs&) const = default;
 };
 
-// A layernorm, a linear and a GELU in one. `keep` false: backward does not need what GELU took.
-struct NormGeluAttrs {
+// A linear and a GELU in one, perhaps after a layernorm. `keep` false: backward does not need what GELU took.
+struct LinearGeluAttrs {
   double eps = 1e-5;
   bool tanh = true;
   bool keep = true;
-  bool operator==(const NormGeluAttrs&) const = default;
+  bool operator==(const LinearGeluAttrs&) const = default;
 };
 
 // Scores are multiplied by `scale`. Dropout acts on the probabilities; element (h*stride + query)*stride + key.
@@ -110,7 +110,7 @@ void for_each_field(A& attrs, F&& f) {
     f("eps", attrs.eps);
   } else if constexpr (std::is_same_v<T, GeluAttrs>) {
     f("tanh", attrs.tanh);
-  } else if constexpr (std::is_same_v<T, NormGeluAttrs>) {
+  } else if constexpr (std::is_same_v<T, LinearGeluAttrs>) {
     f("eps", attrs.eps), f("tanh", attrs.tanh), f("keep", attrs.keep);
   } else if constexpr (std::is_same_v<T, AttentionAttrs>) {
     f("n_head", attrs.n_head), f("scale", attrs.scale), f("dropout", attrs.dropout), f("site", attrs.site),
@@ -128,7 +128,7 @@ void for_each_field(A& attrs, F&& f) {
   }
 }
 
-using Attrs = std::variant<NoAttrs, BranchAttrs, ScaleAttrs, DropoutAttrs, LayerNormAttrs, GeluAttrs, NormGeluAttrs,
+using Attrs = std::variant<NoAttrs, BranchAttrs, ScaleAttrs, DropoutAttrs, LayerNormAttrs, GeluAttrs, LinearGeluAttrs,
                            AttentionAttrs, EmbeddingBwdAttrs, ExpandAttrs, ClipAttrs, AdamWAttrs>;
 
 enum class Op : uint8_t {

@@ -44,6 +44,24 @@ struct GradientCall {
   ValueId out(size_t i) const { return node.outputs[i]; }
 };
 
+// What most of an op's work is: its kernels come to different parts of the machine's peak.
+enum class WorkKind : uint8_t { memory, gemm, attention, elementwise };
+
+struct WorkCall {
+  std::span<const Type> in;  // rank 0 and row-major where an optional input is absent
+  std::span<const Type> out;
+  const Attrs& attrs;
+
+  const Shape& shape(size_t i) const { return in[i].shape; }
+};
+
+// Operations in fp32, a multiply-add counted as two: what the kernels execute. Of elementwise work they are operations'
+// worth of time: an exponential counts for what it takes.
+struct OpWork {
+  WorkKind kind = WorkKind::memory;
+  double (*operations)(const WorkCall&) = nullptr;  // null: few beside the bytes that it reads and writes
+};
+
 struct OpSchema {
   int32_t min_inputs = 0;
   int32_t max_inputs = 0;  // -1: any number
@@ -57,6 +75,7 @@ struct OpSchema {
   std::string (*infer)(const InferCall&) = nullptr;
   void (*gradient)(GradientCall&) = nullptr;  // null: no gradient flows through
   std::vector<InPlace> in_place = {};
+  OpWork work = {};
 };
 
 const OpSchema& schema(Op op);
@@ -68,5 +87,10 @@ std::string expect_rank(const char* what, int rank, const Shape& got);
 Shape leading(const Shape& shape);
 // The same leading dimensions with another last one.
 Shape with_last(const Shape& shape, int64_t last);
+// Operations of an op that does so many on each element of its first output.
+template <int kEach>
+double operations_per_element(const WorkCall& call) {
+  return kEach * static_cast<double>(call.out[0].shape.elements());
+}
 
 }  // namespace lamina

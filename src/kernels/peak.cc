@@ -39,15 +39,42 @@ double fma_flops(const ThreadTeam& team, const FmaJob& job) {
   return job.loops->flops_per_iteration * static_cast<double>(kIterations * job.rounds * team.size());
 }
 
-struct ReadJob {
+struct MemoryJob {
   const PeakLoops* loops;
-  const float* data;
+  float* data;
   std::vector<float> sinks;  // one per piece
 };
 
 void read_task(void* context, int64_t task, int) noexcept {
-  ReadJob& job = *static_cast<ReadJob*>(context);
+  MemoryJob& job = *static_cast<MemoryJob*>(context);
   job.sinks[static_cast<size_t>(task)] = job.loops->read(job.data + task * kPiece, kPiece);
+}
+
+void update_task(void* context, int64_t task, int) noexcept {
+  const MemoryJob& job = *static_cast<MemoryJob*>(context);
+  job.loops->update(job.data + task * kPiece, kPiece);
+}
+
+// Bytes per second of passes over so much memory, the best of some.
+double best_pass(Isa isa, ThreadTeam& team, double seconds, int64_t bytes, void (*task)(void*, int64_t, int) noexcept) {
+  const int64_t pieces = std::max(int64_t{1}, bytes / (kPiece * static_cast<int64_t>(sizeof(float))));
+  const size_t size = static_cast<size_t>(pieces * kPiece) * sizeof(float);
+  void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED)
+    throw_error(ErrorCode::memory, "not enough memory to measure its bandwidth: {} bytes", size);
+  madvise(memory, size, MADV_HUGEPAGE);
+  float* data = static_cast<float*>(memory);
+  std::fill(data, data + pieces * kPiece, 1.0f);  // a page that was never written is not read from memory
+  MemoryJob job{&peak_loops(isa), data, std::vector<float>(static_cast<size_t>(pieces))};
+  double best = 1e9;
+  const double end = now() + seconds;
+  do {
+    const double start = now();
+    team.run(pieces, task, &job);
+    best = std::min(best, now() - start);
+  } while (now() < end);
+  munmap(memory, size);
+  return static_cast<double>(size) / best;
 }
 
 }  // namespace
@@ -67,24 +94,11 @@ double fma_sustained_gflops(Isa isa, ThreadTeam& team, double seconds) {
 }
 
 double memory_read_gb_s(Isa isa, ThreadTeam& team, double seconds, int64_t bytes) {
-  const int64_t pieces = std::max(int64_t{1}, bytes / (kPiece * static_cast<int64_t>(sizeof(float))));
-  const size_t size = static_cast<size_t>(pieces * kPiece) * sizeof(float);
-  void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED)
-    throw_error(ErrorCode::memory, "not enough memory to measure its bandwidth: {} bytes", size);
-  madvise(memory, size, MADV_HUGEPAGE);
-  float* data = static_cast<float*>(memory);
-  std::fill(data, data + pieces * kPiece, 1.0f);  // a page that was never written is not read from memory
-  ReadJob job{&peak_loops(isa), data, std::vector<float>(static_cast<size_t>(pieces))};
-  double best = 1e9;
-  const double end = now() + seconds;
-  do {
-    const double start = now();
-    team.run(pieces, read_task, &job);
-    best = std::min(best, now() - start);
-  } while (now() < end);
-  munmap(memory, size);
-  return static_cast<double>(size) / best * 1e-9;
+  return best_pass(isa, team, seconds, bytes, read_task) * 1e-9;
+}
+
+double memory_update_gb_s(Isa isa, ThreadTeam& team, double seconds, int64_t bytes) {
+  return 2.0 * best_pass(isa, team, seconds, bytes, update_task) * 1e-9;
 }
 
 }  // namespace lamina

@@ -18,4 +18,7 @@ double fma_sustained_gflops(Isa isa, ThreadTeam& team, double seconds);
 // GB/s of reading `bytes` of memory, more than the caches hold, all threads together; the best of some passes.
 double memory_read_gb_s(Isa isa, ThreadTeam& team, double seconds, int64_t bytes = int64_t{512} << 20);
 
+// GB/s of bytes read and written back in place, both counted: what an optimizer's update is bound by.
+double memory_update_gb_s(Isa isa, ThreadTeam& team, double seconds, int64_t bytes = int64_t{512} << 20);
+
 }  // namespace lamina

@@ -99,6 +99,13 @@ bool CellBuilder::hoist(const Node* node, const Node* to) {
   return true;
 }
 
+std::string common_name(const std::string& a, const std::string& b) {
+  size_t n = 0;
+  while (n < a.size() && n < b.size() && a[n] == b[n]) ++n;
+  while (n > 0 && a[n - 1] == '.') --n;
+  return a.substr(0, n);
+}
+
 bool CellBuilder::finish() {
   if (!changed_) return false;
   std::vector<Node> kept;

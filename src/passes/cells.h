@@ -47,6 +47,9 @@ class CellBuilder {
   bool changed_ = false;
 };
 
+// What both names begin with: "layer.3.attention".
+std::string common_name(const std::string& a, const std::string& b);
+
 // The input of a node, none where it is absent.
 inline ValueId input_of(const Node& node, size_t i) { return i < node.inputs.size() ? node.inputs[i] : ValueId::none; }
 

@@ -1,98 +1,48 @@
-// The three projections of an attention cell become one node each way, and the layernorm before them moves into the
-// packing of its rows, where backward does not need what it gave:
+// The three projections of an attention cell become one node:
 //
-//   h = layernorm(x); q, k, v = linear(h)             q, k, v = norm_qkv(x)
-//   dh = linear_bwd_input(dq) + … (dk) + … (dv)   ->   dh = qkv_bwd_input(dq, dk, dv)
-//   dW, dbias = linear_bwd_params(h, dq), …            dW, dbias, … = qkv_bwd_params(h, dq, dk, dv)
+//   q = linear(h); k = linear(h); v = linear(h)   ->   q, k, v = linear_qkv(h)
+#include <algorithm>
+
 #include "passes/cells.h"
 #include "passes/pass.h"
 
 namespace lamina {
 namespace {
 
-bool same_weights(const Graph& graph, ValueId a, ValueId b, ValueId c) {
-  return graph[a].type == graph[b].type && graph[a].type == graph[c].type;
-}
-
-// What all three names begin with: "layer.3.attention".
-std::string common_name(const std::string& a, const std::string& b) {
-  size_t n = 0;
-  while (n < a.size() && n < b.size() && a[n] == b[n]) ++n;
-  while (n > 0 && a[n - 1] == '.') --n;
-  return a.substr(0, n);
-}
-
 bool is_projection(const Node& node, ValueId h) {
   return node.op == Op::linear && node.inputs[0] == h && input_of(node, 2) != ValueId::none &&
          input_of(node, 3) == ValueId::none;
 }
 
-void fuse_forward(Graph& graph, CellBuilder& cells, size_t n) {
-  const Node norm = graph.nodes[n];
-  const ValueId h = norm.outputs[0];
-  const std::vector<Node*> parts = cells.readers(h);
-  if (cells.is_output(h) || parts.size() != 3) return;
-  for (const Node* part : parts)
-    if (!is_projection(*part, h)) return;
-  if (!same_weights(graph, parts[0]->inputs[1], parts[1]->inputs[1], parts[2]->inputs[1])) return;
-  Node made{{}, Op::norm_qkv, common_name(parts[0]->name, parts[1]->name) + ".qkv", norm.inputs, {}, norm.attrs};
+// The attention that reads q, k and v says which products belong together.
+void fuse(Graph& graph, CellBuilder& cells, const Node& attention) {
+  const Node* parts[3];
+  for (size_t i = 0; i < 3; ++i) {
+    parts[i] = cells.producer(attention.inputs[i], Op::linear);
+    if (parts[i] == nullptr || !is_projection(*parts[i], parts[0]->inputs[0])) return;
+    if (graph[parts[i]->inputs[1]].type != graph[parts[0]->inputs[1]].type) return;
+  }
+  if (parts[0] == parts[1] || parts[0] == parts[2] || parts[1] == parts[2]) return;
+  Node made{{},
+            Op::linear_qkv,
+            common_name(parts[0]->name, parts[1]->name) + ".qkv",
+            {parts[0]->inputs[0], ValueId::none, ValueId::none},
+            {},
+            LayerNormAttrs{}};
   for (const Node* part : parts) {
     made.inputs.insert(made.inputs.end(), {part->inputs[1], part->inputs[2]});
     made.outputs.push_back(part->outputs[0]);
   }
-  made.outputs.insert(made.outputs.end(), {norm.outputs[1], norm.outputs[2]});
-  cells.replace(&graph.nodes[n], {&graph.nodes[n], parts[0], parts[1], parts[2]}, std::move(made));
-}
-
-// dx of three products, each of which is the accumulator of the next; the last one is node n. They stay in their order,
-// which is that of the sum.
-void fuse_input(Graph& graph, CellBuilder& cells, size_t n) {
-  std::vector<const Node*> chain{&graph.nodes[n]};
-  while (chain.size() < 3) {
-    const ValueId acc = input_of(*chain.back(), 2);
-    const Node* next = cells.producer(acc, Op::linear_bwd_input);
-    if (next == nullptr || cells.only_reader(acc) != chain.back()) return;
-    chain.push_back(next);
-  }
-  if (!same_weights(graph, chain[0]->inputs[1], chain[1]->inputs[1], chain[2]->inputs[1])) return;
-  Node made{{}, Op::qkv_bwd_input, common_name(chain[0]->name, chain[1]->name) + ".qkv.bwd.input", {}, {}, NoAttrs{}};
-  for (size_t i : {0u, 1u})
-    for (size_t c = chain.size(); c-- > 0;) made.inputs.push_back(chain[c]->inputs[i]);
-  made.inputs.push_back(input_of(*chain[2], 2));
-  made.outputs = chain[0]->outputs;
-  cells.replace(chain[0], chain, std::move(made));
-}
-
-// The other products of the same x whose dy come from the same attention.
-void fuse_params(Graph& graph, CellBuilder& cells, const Node& attention) {
-  std::vector<const Node*> parts;
-  for (ValueId dy : attention.outputs)
-    for (const Node* reader : cells.readers(dy))
-      if (reader->op == Op::linear_bwd_params && reader->inputs[1] == dy) parts.push_back(reader);
-  if (parts.size() != 3 || parts[0]->inputs[0] != parts[1]->inputs[0] || parts[0]->inputs[0] != parts[2]->inputs[0])
-    return;
-  if (!same_weights(graph, parts[0]->outputs[0], parts[1]->outputs[0], parts[2]->outputs[0])) return;
-  Node made{{},      Op::qkv_bwd_params, common_name(parts[0]->name, parts[1]->name) + ".qkv.bwd.params",
-            {parts[0]->inputs[0]}, {},   NoAttrs{}};
-  const Node* last = parts[0];
-  for (const Node* part : parts) {
-    made.inputs.push_back(part->inputs[1]);
-    made.outputs.insert(made.outputs.end(), part->outputs.begin(), part->outputs.end());
-    last = std::max(last, part);
-  }
-  for (const Node* part : parts) made.inputs.insert(made.inputs.end(), {input_of(*part, 2), input_of(*part, 3)});
-  cells.replace(last, parts, std::move(made));
+  for (const char* statistic : {".mean", ".rstd"}) made.outputs.push_back(cells.workspace(made.name + statistic, {0}));
+  cells.replace(std::max({parts[0], parts[1], parts[2]}), {parts[0], parts[1], parts[2]}, std::move(made));
 }
 
 }  // namespace
 
 bool fuse_qkv(Graph& graph, const PassContext&) {
   CellBuilder cells(graph);
-  for (size_t n = 0; n < graph.nodes.size(); ++n) {
-    if (graph.nodes[n].op == Op::layernorm) fuse_forward(graph, cells, n);
-    if (graph.nodes[n].op == Op::linear_bwd_input) fuse_input(graph, cells, n);
-    if (graph.nodes[n].op == Op::attention_bwd) fuse_params(graph, cells, graph.nodes[n]);
-  }
+  for (const Node& node : graph.nodes)
+    if (node.op == Op::attention || node.op == Op::attention_cached) fuse(graph, cells, node);
   return cells.finish();
 }
 

@@ -52,6 +52,7 @@ class Scheduler {
  public:
   explicit Scheduler(const Graph& graph)
       : graph_(graph), dependences_(graph), reads_(graph.values.size(), 0), placed_(graph.values.size(), false) {
+    for (size_t i = 0; i < graph.values.size(); ++i) root_.push_back(graph.root(static_cast<ValueId>(i)));
     for (const Node& node : graph.nodes)
       for (ValueId id : node.inputs)
         if (id != ValueId::none) ++reads_[root(id)];
@@ -83,7 +84,7 @@ class Scheduler {
   }
 
  private:
-  size_t root(ValueId id) const { return static_cast<size_t>(graph_.root(id)); }
+  size_t root(ValueId id) const { return static_cast<size_t>(root_[static_cast<size_t>(id)]); }
   int64_t bytes(size_t root) const {
     const Value& value = graph_.values[root];
     return value.kind == ValueKind::computed && !placed_[root] ? storage_bytes(value.type) : 0;
@@ -117,6 +118,7 @@ class Scheduler {
   const Graph& graph_;
   Dependences dependences_;
   std::vector<int32_t> reads_;  // of a root, still to come
+  std::vector<ValueId> root_;   // of a value
   std::vector<bool> placed_;    // of a root: an output, which has a place of its own
 };
 

@@ -13,7 +13,9 @@
 namespace lamina {
 
 struct PassContext {
-  int32_t panel_width = 16;  // nr of the kernels that will run: the layout of weights
+  int32_t panel_width = 16;                // nr of the kernels that will run: the layout of weights
+  NodeId backward{INT32_MAX};              // ids from here on are the backward side, and what follows it
+  std::span<const NodeId> recompute = {};  // forward nodes whose results the backward side makes again
 };
 
 struct Pass {
@@ -22,9 +24,11 @@ struct Pass {
   std::string_view what;  // one line for people
 };
 
-// In order. The forward passes run before differentiation, the whole ones after it and on programs without gradients.
+// In order. The forward passes run before differentiation, the whole ones after it and on programs without gradients;
+// the last ones decide what is kept and where, and run again for each choice of what to recompute.
 std::span<const Pass> forward_passes();
 std::span<const Pass> whole_passes();
+std::span<const Pass> memory_passes();
 
 struct PassRecord {
   std::string graph;
@@ -43,6 +47,8 @@ struct PipelineOptions {
 // Runs the passes on the graph, verifies after each, appends a record for each.
 void run_passes(Graph& graph, std::span<const Pass> passes, const PassContext& context, const PipelineOptions& options,
                 std::vector<PassRecord>& records);
+
+bool is_skipped(const Pass& pass, const PipelineOptions& options);
 
 // Throws Error(usage) that names the unknown pass and lists the known ones.
 void check_pass_names(const std::vector<std::string>& names);

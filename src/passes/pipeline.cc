@@ -15,10 +15,14 @@ bool fuse_accumulate(Graph& graph, const PassContext& context);
 bool fuse_head(Graph& graph, const PassContext& context);
 bool fuse_bias_gradient(Graph& graph, const PassContext& context);
 bool fuse_layernorm_gradient(Graph& graph, const PassContext& context);
+bool fuse_qkv_gradient(Graph& graph, const PassContext& context);
+bool fuse_gelu_gradient(Graph& graph, const PassContext& context);
 bool fuse_qkv(Graph& graph, const PassContext& context);
 bool fuse_gelu(Graph& graph, const PassContext& context);
+bool fuse_layernorm(Graph& graph, const PassContext& context);
 bool fuse_residual(Graph& graph, const PassContext& context);
 bool set_layout(Graph& graph, const PassContext& context);
+bool recompute(Graph& graph, const PassContext& context);
 bool order_for_memory(Graph& graph, const PassContext& context);
 bool share_storage(Graph& graph, const PassContext& context);
 
@@ -31,17 +35,24 @@ constexpr std::array<Pass, 4> kForwardPasses{{
     {"fuse_accumulate", fuse_accumulate, "an addition moves into the op that makes one of its sides"},
 }};
 
-constexpr std::array<Pass, 12> kWholePasses{{
+constexpr std::array<Pass, 9> kWholePasses{{
     {"remove_dead_gradients", remove_dead, "gradients that no update needs"},
     {"merge_duplicates_backward", merge_duplicates, "equal nodes with equal inputs"},
     {"fuse_accumulate_backward", fuse_accumulate, "sums of gradients move into the ops that make them"},
     {"fuse_head", fuse_head, "logits, loss and their gradients, some rows at a time: all logits at once never exist"},
     {"fuse_bias_gradient", fuse_bias_gradient, "the gradient of a bias is summed while that of its weight is packed"},
     {"fuse_layernorm_gradient", fuse_layernorm_gradient, "the gradients of a layernorm in one visit of its rows"},
-    {"fuse_qkv", fuse_qkv, "three projections in one, and the layernorm before them in the packing of their rows"},
-    {"fuse_gelu", fuse_gelu, "GELU and its slope in the products before them, the layernorm likewise"},
-    {"fuse_residual", fuse_residual, "dropout and residual in the product before them; the embeddings in one"},
+    {"fuse_qkv_gradient", fuse_qkv_gradient, "the gradients of three projections in one"},
+    {"fuse_gelu_gradient", fuse_gelu_gradient, "the slope of GELU in the product before it"},
     {"set_layout", set_layout, "weights and their gradients and moments lie in panels"},
+}};
+
+constexpr std::array<Pass, 7> kMemoryPasses{{
+    {"recompute", recompute, "the backward side makes again what is not worth its memory"},
+    {"fuse_qkv", fuse_qkv, "three projections in one"},
+    {"fuse_gelu", fuse_gelu, "GELU in the product before it"},
+    {"fuse_layernorm", fuse_layernorm, "a layernorm in the packing of the rows of the product after it"},
+    {"fuse_residual", fuse_residual, "dropout and residual in the product before them; the embeddings in one"},
     {"order_for_memory", order_for_memory, "a node runs earlier where that frees memory"},
     {"share_storage", share_storage, "an output takes the place of an input that is not read again"},
 }};
@@ -50,11 +61,12 @@ constexpr std::array<Pass, 12> kWholePasses{{
 
 std::span<const Pass> forward_passes() { return kForwardPasses; }
 std::span<const Pass> whole_passes() { return kWholePasses; }
+std::span<const Pass> memory_passes() { return kMemoryPasses; }
 
 void run_passes(Graph& graph, std::span<const Pass> passes, const PassContext& context, const PipelineOptions& options,
                 std::vector<PassRecord>& records) {
   for (const Pass& pass : passes) {
-    if (std::find(options.skip.begin(), options.skip.end(), pass.name) != options.skip.end()) continue;
+    if (is_skipped(pass, options)) continue;
     const std::string before = options.check_claims ? to_text(graph) : std::string();
     PassRecord record{graph.name, std::string(pass.name), graph.nodes.size(), 0};
     const bool changed = pass.run(graph, context);
@@ -68,11 +80,15 @@ void run_passes(Graph& graph, std::span<const Pass> passes, const PassContext& c
   }
 }
 
+bool is_skipped(const Pass& pass, const PipelineOptions& options) {
+  return std::find(options.skip.begin(), options.skip.end(), pass.name) != options.skip.end();
+}
+
 void check_pass_names(const std::vector<std::string>& names) {
   for (const std::string& name : names) {
     std::string known;
     bool found = false;
-    for (std::span<const Pass> list : {forward_passes(), whole_passes()}) {
+    for (std::span<const Pass> list : {forward_passes(), whole_passes(), memory_passes()}) {
       for (const Pass& pass : list) {
         found = found || pass.name == name;
         known += (known.empty() ? "" : ", ") + std::string(pass.name);

@@ -14,18 +14,21 @@
 //           | a2 a2 | g2 g2
 //           | a1 a1 a1 | g1
 //
-// Where nothing meets the bound, what stuck out is placed first in a few more rounds. It does not search: that is for
-// an exact solver.
+// Where nothing meets the bound, what stuck out is placed first in a few more rounds. Where the best of all that is
+// more than a hundredth above the bound, place_search.h is asked for less, with a budget that no training step needs.
 #include <algorithm>
 #include <array>
 #include <numeric>
 
+#include "plan/place_search.h"
 #include "plan/planner.h"
 
 namespace lamina {
 namespace {
 
 constexpr int kPromotions = 6;            // rounds per order
+constexpr int64_t kNearEnough = 100;      // parts of the bound of which one more is not searched for
+constexpr int64_t kSearchWork = 2000000;  // looks at an interval, for each height that is tried
 constexpr int64_t kGoodEnough = 1 << 10;  // parts of the bound of which one more ends the search
 
 struct Peak {
@@ -131,10 +134,14 @@ std::array<std::vector<size_t>, 5> orders_of(std::span<const Interval> intervals
   };
 }
 
-}  // namespace
+// From the bound upwards, in steps that double: the first height that the search reaches.
+Placement searched(std::span<const Interval> intervals, int64_t bound, Placement best) {
+  for (int64_t above = 0; bound + above < best.height; above = above == 0 ? bound / kNearEnough + 1 : 2 * above)
+    if (std::optional<Placement> found = place_within(intervals, bound + above, kSearchWork)) return *found;
+  return best;
+}
 
-Placement place(std::span<const Interval> intervals) {
-  const Peak peak = peak_of(intervals);
+Placement greedy(std::span<const Interval> intervals, Peak peak) {
   Placement best;
   best.height = INT64_MAX;
   const auto take = [&](const Placement& candidate) {
@@ -161,6 +168,15 @@ Placement place(std::span<const Interval> intervals) {
       ++candidate;
     }
   return best;
+}
+
+}  // namespace
+
+Placement place(std::span<const Interval> intervals) {
+  const Peak peak = peak_of(intervals);
+  Placement best = greedy(intervals, peak);
+  if (best.height - peak.bytes <= peak.bytes / kNearEnough) return best;
+  return searched(intervals, peak.bytes, std::move(best));
 }
 
 }  // namespace lamina

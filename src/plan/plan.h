@@ -62,6 +62,7 @@ struct Plan {
   std::array<int64_t, kRegions> region_bytes{};
   int64_t scratch_bytes = 0;  // per thread
   std::string digest;         // 128 bits in hex over everything above: equal digests give equal bits
+  std::string numbers;        // the digest of this plan with nothing recomputed: plans with equal ones give equal bits
 
   int64_t region(Region which) const { return region_bytes[static_cast<size_t>(which)]; }
   int64_t total_bytes(int threads) const;

@@ -33,7 +33,7 @@ class Planner {
   }
 
   Plan take() {
-    plan_.digest = plan_digest(plan_);
+    plan_.digest = plan_.numbers = plan_digest(plan_);
     return std::move(plan_);
   }
 

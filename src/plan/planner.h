@@ -21,7 +21,7 @@ struct Placement {
   std::vector<int64_t> offsets;
   int64_t height = 0;
 };
-// Best of several greedy orders; stops at the lower bound.
+// Best of several greedy orders; stops at the lower bound. A bounded search where they stay away from it.
 Placement place(std::span<const Interval> intervals);
 
 // Graphs that have passed whole_passes for this ISA. Tensors with equal names in the persistent and io regions are one

@@ -19,6 +19,21 @@ std::vector<std::string> skipped_passes(const std::vector<std::string>& passes) 
   return names;
 }
 
+RecomputeOptions recompute_options(const ShapeOptions& options) {
+  RecomputeOptions out{.memory_limit = memory_limit_bytes(options.memory_limit),
+                       .threads = thread_count(options.threads)};
+  if (options.recompute == "none") return out;
+  out.mode = options.recompute == "auto" ? RecomputeOptions::automatic : RecomputeOptions::listed;
+  if (out.mode == RecomputeOptions::automatic) return out;
+  for (size_t begin = 0, end = 0; end != std::string::npos; begin = end + 1) {
+    end = options.recompute.find(',', begin);
+    out.kinds.push_back(options.recompute.substr(begin, end - begin));
+    if (!parse_op(out.kinds.back()))
+      bad_value("recompute", "none, auto or kinds such as layernorm,gelu", options.recompute);
+  }
+  return out;
+}
+
 }  // namespace
 
 InvalidUtf8 invalid_utf8_mode(const std::string& word) {
@@ -45,6 +60,7 @@ int64_t memory_limit_bytes(const std::string& text) { return text.empty() ? 0 : 
 void validate(const ShapeOptions& options) {
   for_each_shape_option(options, [](const OptionRow& row, const auto& field) { check_value(row, field); });
   (void)memory_limit_bytes(options.memory_limit);
+  (void)recompute_options(options);
   skipped_passes(options.passes);
   (void)select_isa();  // throws where LAMINA_ISA names what is not there
 }
@@ -117,6 +133,7 @@ CompileOptions compile_options(const ShapeOptions& options, const ModelConfig& c
                 .clip_layer = options.clip_layer};
   out.isa = select_isa();
   out.pipeline.skip = skipped_passes(options.passes);
+  out.recompute = recompute_options(options);
   return out;
 }
 

@@ -17,7 +17,6 @@ concept OptionsOf = std::derived_from<std::remove_const_t<O>, T>;
 
 constexpr Allowed kVocabSize{257.0, 1e7};  // every byte and the end of a text at least
 constexpr double kMostCount = 1 << 20;
-constexpr int64_t kMostTokens = int64_t{1} << 27;  // of a step: their ids are held in memory
 
 // What is compiled, and on how many threads it runs.
 struct ShapeOptions {
@@ -33,6 +32,7 @@ struct ShapeOptions {
   std::optional<double> dropout;   // none: what the config says
   std::optional<int64_t> threads;  // none: every processor this process may use
   std::string memory_limit;        // empty: what the machine has
+  std::string recompute = "auto";
   std::vector<std::string> passes;
 };
 
@@ -57,6 +57,10 @@ void for_each_shape_option(O& o, F&& f) {
   f(OptionRow{"threads", "N", "threads (default: the processors that this process may use)", {1.0, 1024.0}}, o.threads);
   f(OptionRow{"memory-limit", "BYTES", "refuse a plan that needs more, as in 8GiB (default: what the machine has)"},
     o.memory_limit);
+  f(OptionRow{"recompute", "KINDS",
+              "what the backward side makes again in place of keeping it: none; auto: what costs next to nothing, or "
+              "with --memory-limit the cheapest that fits; or kinds, as in layernorm,gelu,attention,linear"},
+    o.recompute);
   f(OptionRow{"passes", "-NAME", "leave a pass of the compiler out; may be repeated"}, o.passes);
 }
 

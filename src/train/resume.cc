@@ -12,9 +12,9 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::string_view kFree[] = {
-    "out",    "threads", "memory_limit", "log_every", "eval_every", "save_every",   "keep",           "max_skips",
-    "resume", "model",   "data",         "tokenizer", "token_type", "invalid_utf8", "valid_fraction", "vocab_size",
-    "valid",  "steps",   "epochs",       "seq",       "dropout",    "allow_changes"};
+    "out",    "threads", "memory_limit", "log_every", "eval_every", "save_every",    "keep",           "max_skips",
+    "resume", "model",   "data",         "tokenizer", "token_type", "invalid_utf8",  "valid_fraction", "vocab_size",
+    "valid",  "steps",   "epochs",       "seq",       "dropout",    "allow_changes", "recompute"};
 
 bool is_dropout(const std::string& key) { return key.ends_with("_pdrop"); }
 
@@ -92,7 +92,7 @@ Json deciding_settings(const Json& description) {
           {"decay_steps", resolved["decay_steps"]},
           {"precision", description["precision"]},
           {"isa", plan["isa"]},
-          {"plan", plan["digest"]}};
+          {"plan", plan["numbers"]}};
 }
 
 Changes compare_settings(const Json& stored, const Json& given, int64_t steps_done) {

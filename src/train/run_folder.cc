@@ -23,7 +23,7 @@ using Json = nlohmann::json;
 
 std::string run_id(const Json& description) {
   Json part = {
-      {"config", description["config"]}, {"data", description["data"]}, {"plan", description["plan"]["digest"]}};
+      {"config", description["config"]}, {"data", description["data"]}, {"plan", description["plan"]["numbers"]}};
   const Json& options = description["options"];
   for (const char* key : {"model", "data", "steps", "epochs"}) part["options"][key] = options[key];
   for (const auto& [key, value] : options.items())
@@ -120,6 +120,8 @@ Json describe_run(const RunDescription& run) {
               {"precision", "fp32"},
               {"plan",
                {{"digest", run.plan.digest},
+                {"numbers", run.plan.numbers},
+                {"recompute", run.recompute},
                 {"isa", isa_name(run.plan.isa)},
                 {"kernels", kernels_json(run.plan)},
                 {"bytes", run.plan.total_bytes(run.threads)}}},

@@ -35,6 +35,7 @@ struct RunDescription {
   const std::vector<ParameterSpec>& specs;
   const Data& data;
   const Plan& plan;
+  const std::string& recompute;  // what the plan makes again, in words
   int64_t seq = 0;
   int64_t steps = 0;
   int64_t decay_steps = 0;

@@ -157,7 +157,7 @@ class Run {
     result_.plan_bytes = session_->plan().total_bytes(session_->threads());
     result_.parameters = parameter_count(config_);
     introduce(compiled);
-    describe();
+    describe(compiled.recompute.chosen.what);
     train_step_.emplace(*session_, TrainStepOptions{.seed = static_cast<uint64_t>(options_.seed),
                                                     .accumulate = options_.accumulate,
                                                     .beta1 = options_.betas[0],
@@ -202,19 +202,23 @@ class Run {
         fmt::format("plan {}: {} threads, {} kernels, fp32, nothing emulated; {} bytes ({}), compiled in {:.1f} ms",
                     result_.plan_digest, session_->threads(), isa_name(isa_), result_.plan_bytes,
                     bytes_text(result_.plan_bytes), compiled.compile_ms));
+    if (compiled.recomputed_nodes > 0)
+      hooks_.say(fmt::format("recompute: {}, predicted to take {:.2f} % of a step", compiled.recompute.chosen.what,
+                             100.0 * compiled.recompute.chosen.slowdown));
     if (session_->threads() < cpu_count())
       hooks_.say(fmt::format("warning: {} of {} processors stay idle", cpu_count() - session_->threads(), cpu_count()));
     hooks_.say(fmt::format("weight decay {} on {}", options_.weight_decay, list(true)));
     hooks_.say(fmt::format("no weight decay on {}", list(false)));
   }
 
-  void describe() {
+  void describe(const std::string& recompute) {
     description_ = describe_run({.options = options_,
                                  .source = source_,
                                  .config = config_,
                                  .specs = specs_,
                                  .data = data_,
                                  .plan = session_->plan(),
+                                 .recompute = recompute,
                                  .seq = seq_,
                                  .steps = steps_,
                                  .decay_steps = rate_.decay_steps,

@@ -236,7 +236,7 @@ TEST(Compile, NoBranchAndNoPastIsLeftInATrainingStep) {
 TEST(Compile, EveryPassCanBeSwitchedOffAndTheMeaningStays) {
   const ModelConfig config = odd_config(0.1);
   const Interpreter<double> truth = reference_steps(config, odd_options(Isa::portable), 1);
-  for (std::span<const Pass> list : {forward_passes(), whole_passes()})
+  for (std::span<const Pass> list : {forward_passes(), whole_passes(), memory_passes()})
     for (const Pass& pass : list) {
       // These two are no choices: without them a graph has no kernels.
       if (pass.name == "fold_branches" || pass.name == "set_layout") continue;
@@ -294,6 +294,63 @@ TEST(Compile, RefusesWhatDoesNotFitByName) {
   config = odd_config(0.0);
   config.activation_function = "gelu_fancy";
   EXPECT_NE(error_of(config, options).find("gelu_fancy"), std::string::npos);
+}
+
+TEST(Compile, RefusesWhatDropoutCannotTellApartByName) {
+  const auto message = [](const ModelConfig& config, const CompileOptions& options) -> std::string {
+    try {
+      (void)compile(config, options);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  ModelConfig config = odd_config(0.1);
+  config.n_positions = 1 << 16;  // times itself, and 3 heads
+  EXPECT_NE(message(config, odd_options(Isa::portable)).find("attn_pdrop"), std::string::npos);
+  config.attn_pdrop = 0.0;
+  EXPECT_EQ(message(config, odd_options(Isa::portable)), "accepted");
+  config = odd_config(0.0);
+  config.n_positions = 1 << 16;
+  EXPECT_EQ(message(config, odd_options(Isa::portable)), "accepted");
+  config.resid_pdrop = 0.1;
+  config.n_embd = 3 << 16;
+  CompileOptions options = odd_options(Isa::portable);
+  options.batch = 1;
+  options.seq = 1 << 15;
+  EXPECT_NE(message(config, options).find("n_embd"), std::string::npos);
+  options.train = false;
+  EXPECT_EQ(message(config, options), "accepted");
+}
+
+// Of the offsets and sizes none may have gone through 32 bits: tensors of many GiB, planned and never run.
+TEST(Compile, SizesBeyond32BitsAreExact) {
+  ModelConfig config = odd_config(0.0);
+  config.vocab_size = 1 << 20;
+  config.n_positions = 1 << 14;
+  CompileOptions options = odd_options(available_isas().back());
+  options.batch = 1 << 10;
+  options.seq = 1 << 14;
+  const Plan plan = compile(config, options).plan;
+  const int64_t logits = (int64_t{1} << 24) * (int64_t{1} << 20) * 4;
+  EXPECT_GE(plan.region(Region::transient), logits);
+  EXPECT_LT(plan.region(Region::transient), logits + logits / 100);
+  for (const PlanProgram& program : plan.programs)
+    for (const PlanStep& step : program.steps) EXPECT_GT(step.tasks, 0) << step.name;
+}
+
+TEST(Compile, RefusesProductsOfSizesThatAreFarTooLargeByName) {
+  ModelConfig config = odd_config(0.0);
+  CompileOptions options = odd_options(Isa::portable);
+  config.n_positions = 1 << 24;
+  options.batch = 1 << 20;
+  options.seq = 1 << 24;
+  EXPECT_THROW((void)compile(config, options), Error);
+  config = odd_config(0.0);
+  config.n_embd = 3 << 22;
+  config.n_layer = 1 << 16;
+  options = odd_options(Isa::portable);
+  EXPECT_THROW((void)compile(config, options), Error);
 }
 
 TEST(Session, SaysBeforehandThatMemoryDoesNotSuffice) {

@@ -60,6 +60,19 @@ Graph evaluation_graph(const Variant& variant) {
   return std::move(forward.graph);
 }
 
+void run_all(Graph& graph) {
+  run(graph, whole_passes());
+  run(graph, memory_passes());
+}
+
+std::vector<Pass> fusions() {
+  std::vector<Pass> out;
+  for (std::span<const Pass> list : {whole_passes(), memory_passes()})
+    for (const Pass& pass : list)
+      if (pass.name.starts_with("fuse_") && pass.name != "fuse_accumulate_backward") out.push_back(pass);
+  return out;
+}
+
 std::map<std::string, int> count_ops(const Graph& graph) {
   std::map<std::string, int> counts;
   for (const Node& node : graph.nodes) ++counts[std::string(op_name(node.op))];
@@ -109,8 +122,7 @@ constexpr Variant kVariants[] = {{}, {.dropout = 0.3}, {.tanh = false}, {.tied =
 TEST(Cells, EachPassKeepsTheMeaning) {
   for (const Variant& variant : kVariants)
     for (Graph graph : {training_graph(variant), evaluation_graph(variant)})
-      for (const Pass& pass : whole_passes()) {
-        if (!pass.name.starts_with("fuse_")) continue;
+      for (const Pass& pass : fusions()) {
         SCOPED_TRACE(std::string(pass.name) + " on " + graph.name);
         const Graph before = graph;
         run(graph, {&pass, 1});
@@ -119,8 +131,7 @@ TEST(Cells, EachPassKeepsTheMeaning) {
 }
 
 TEST(Cells, EachPassWorksWithoutTheOthers) {
-  for (const Pass& pass : whole_passes()) {
-    if (!pass.name.starts_with("fuse_")) continue;
+  for (const Pass& pass : fusions()) {
     SCOPED_TRACE(pass.name);
     const Graph before = training_graph({.dropout = 0.3});
     Graph after = before;
@@ -131,22 +142,24 @@ TEST(Cells, EachPassWorksWithoutTheOthers) {
 
 TEST(Cells, OfATrainingGraph) {
   Graph graph = training_graph({});
-  run(graph, whole_passes());
+  run_all(graph);
   auto ops = count_ops(graph);
   EXPECT_EQ(ops["embedding_sum"], 1);
   EXPECT_EQ(ops["head"], 1);
+  EXPECT_EQ(ops["linear_qkv"], 2);
+  EXPECT_EQ(ops["linear_gelu"], 2);
   EXPECT_EQ(ops["linear_bwd_gelu"], 2);
   EXPECT_EQ(ops["qkv_bwd_input"], 2);
   EXPECT_EQ(ops["qkv_bwd_params"], 2);
   EXPECT_EQ(ops["layernorm_bwd"], 5);
   EXPECT_EQ(ops["linear_bwd_params"], 6);  // attention.proj, mlp.fc and mlp.proj of two layers
-  for (const char* gone : {"linear_bwd_weight", "linear_bwd_bias", "layernorm_bwd_input", "gelu_bwd", "cross_entropy_bwd"})
+  for (const char* gone : {"linear_bwd_weight", "linear_bwd_bias", "layernorm_bwd_input", "gelu", "gelu_bwd", "cross_entropy_bwd"})
     EXPECT_EQ(ops[gone], 0) << gone;
 }
 
 TEST(Cells, OfATrainingGraphWithDropout) {
   Graph graph = training_graph({.dropout = 0.1});
-  run(graph, whole_passes());
+  run_all(graph);
   auto ops = count_ops(graph);
   EXPECT_EQ(ops["linear_dropout"], 4);
   EXPECT_EQ(ops["dropout"], 5);  // of gradients: two in each layer, one of the embedding
@@ -154,20 +167,45 @@ TEST(Cells, OfATrainingGraphWithDropout) {
 
 TEST(Cells, OfAnEvaluation) {
   Graph graph = evaluation_graph({});
-  run(graph, whole_passes());
+  run_all(graph);
   auto ops = count_ops(graph);
-  EXPECT_EQ(ops["norm_qkv"], 2);
-  EXPECT_EQ(ops["norm_linear_gelu"], 2);
+  EXPECT_EQ(ops["linear_qkv"], 2);
+  EXPECT_EQ(ops["linear_gelu"], 2);
   EXPECT_EQ(ops["head_loss"], 1);
   EXPECT_EQ(ops["layernorm"], 1);  // before the head
   EXPECT_EQ(ops["linear"], 4);
   EXPECT_EQ(graph.nodes.size(), 1 + 2 * 5 + 1 + 1 + 1u);
 }
 
+// The backward side makes what the layernorms and GELUs gave again, so forward they move into the products.
+TEST(Cells, TakeWhatIsRecomputed) {
+  ForwardGraph forward = build_forward("step", config_of({}), {.batch = 2, .seq = 5, .training = true});
+  run(forward.graph, forward_passes());
+  PassContext context{.panel_width = 16, .backward = NodeId{forward.graph.next_node}, .recompute = {}};
+  for (ValueId id : differentiate(forward.graph, forward.loss, forward.loss_scale, forward.parameters))
+    forward.graph.outputs.push_back(id);
+  run(forward.graph, whole_passes());
+  const Graph before = forward.graph;
+  std::vector<NodeId> again;
+  for (const Node& node : before.nodes)
+    if ((node.op == Op::layernorm || node.op == Op::gelu) && node.name != "ln_f") again.push_back(node.id);
+  context.recompute = again;
+  std::vector<PassRecord> records;
+  run_passes(forward.graph, memory_passes(), context, {.skip = {}, .check_claims = true, .observe = {}}, records);
+  auto ops = count_ops(forward.graph);
+  EXPECT_EQ(ops["layernorm"], 4 + 1);  // made again for the gradients of weights, and before the head
+  EXPECT_EQ(ops["gelu"], 2);
+  for (const Node& node : forward.graph.nodes) {
+    if (node.op != Op::linear_qkv && node.op != Op::linear_gelu) continue;
+    EXPECT_NE(node.inputs[1], ValueId::none) << node.name;
+  }
+  expect_same_outputs(before, forward.graph);
+}
+
 TEST(Cells, LogitsThatAreAskedForStayWhole) {
   ForwardGraph forward = build_forward("forward", config_of({}), {.batch = 2, .seq = 5, .with_loss = false});
   run(forward.graph, forward_passes());
-  run(forward.graph, whole_passes());
+  run_all(forward.graph);
   EXPECT_EQ(forward.graph[forward.logits].type.shape, (Shape{2, 5, 19}));
   EXPECT_EQ(count_ops(forward.graph)["head_loss"], 0);
 }
@@ -178,7 +216,7 @@ TEST(Cells, TheHeadKeepsNoMoreRowsOfLogitsThanItWorksOn) {
   ForwardGraph forward = build_forward("step", config, {.batch = 2, .seq = 700, .training = true});
   run(forward.graph, forward_passes());
   differentiate(forward.graph, forward.loss, forward.loss_scale, forward.parameters);
-  run(forward.graph, whole_passes());
+  run_all(forward.graph);
   EXPECT_EQ(forward.graph[forward.logits].type.shape, (Shape{kHeadRows, 19}));
 }
 

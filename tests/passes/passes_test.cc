@@ -19,7 +19,7 @@ Graph parse(const char* text) { return parse_graph(text); }
 
 // Runs one pass by name, with the verifier and the check of its claim.
 Graph run(const char* name, Graph graph) {
-  for (std::span<const Pass> list : {forward_passes(), whole_passes()})
+  for (std::span<const Pass> list : {forward_passes(), whole_passes(), memory_passes()})
     for (const Pass& pass : list)
       if (pass.name == name) {
         std::vector<PassRecord> records;

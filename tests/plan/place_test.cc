@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/rng.h"
+#include "plan/place_search.h"
 #include "plan/planner.h"
 
 namespace lamina {
@@ -62,6 +63,119 @@ TEST(Place, RandomProblemsAreValidAndBounded) {
     for (size_t i = 0; i < intervals.size(); ++i)
       ASSERT_LE(placement.offsets[i] + intervals[i].bytes, placement.height);
   }
+}
+
+struct Box {
+  int32_t first, last;
+  int64_t low, high;
+};
+
+// A rectangle of time × space, cut at random until it has so many boxes: across, along, or as a pinwheel, which no cut
+// through the whole can make. All of it is covered, so that its height is the best that a placement can have.
+//
+//   +-----+---+      |  a  | b |
+//   |  a  |   |      +--+--+   |
+//   +--+--+ b |      |  |e |   |
+//   |d |e |---+      |d +--+---+
+//   |  +--+ c |      |  |   c  |
+class Cutter {
+ public:
+  Cutter(uint64_t seed, bool pinwheels) : rng_(seed), pinwheels_(pinwheels) {}
+
+  std::vector<Box> cut(int32_t times, int64_t height, size_t count) {
+    std::vector<Box> boxes{{0, times - 1, 0, height}};
+    for (int failed = 0; boxes.size() < count && failed < 1000; ++failed) {
+      const size_t i = largest_of_three(boxes);
+      const Box box = boxes[i];
+      std::vector<Box> parts = cut_one(box);
+      if (parts.empty()) continue;
+      failed = 0;
+      boxes[i] = parts.back();
+      parts.pop_back();
+      boxes.insert(boxes.end(), parts.begin(), parts.end());
+    }
+    return boxes;
+  }
+
+ private:
+  int64_t between(int64_t low, int64_t high) {  // both excluded
+    return low + 1 + static_cast<int64_t>(rng_.below(static_cast<uint64_t>(high - low - 1)));
+  }
+
+  size_t largest_of_three(const std::vector<Box>& boxes) {
+    size_t best = 0;
+    double most = -1.0;
+    for (int i = 0; i < 3; ++i) {
+      const size_t at = rng_.below(boxes.size());
+      const double area = static_cast<double>(boxes[at].high - boxes[at].low) * (boxes[at].last - boxes[at].first + 1);
+      if (area > most) best = at, most = area;
+    }
+    return best;
+  }
+
+  std::vector<Box> cut_one(const Box& b) {
+    const int32_t length = b.last - b.first + 1;
+    const int64_t height = b.high - b.low;
+    switch (rng_.below(pinwheels_ ? 3 : 2)) {
+      case 0: {
+        if (length < 2) return {};
+        const auto t = static_cast<int32_t>(between(b.first, b.last + 1));
+        return {{b.first, t - 1, b.low, b.high}, {t, b.last, b.low, b.high}};
+      }
+      case 1: {
+        if (height < 2) return {};
+        const int64_t h = between(b.low, b.high);
+        return {{b.first, b.last, b.low, h}, {b.first, b.last, h, b.high}};
+      }
+      default: {
+        if (length < 3 || height < 3) return {};
+        const auto t1 = static_cast<int32_t>(between(b.first, b.last)),
+                   t2 = static_cast<int32_t>(between(t1, b.last + 1));
+        const int64_t h1 = between(b.low, b.high - 1), h2 = between(h1, b.high);
+        return {{b.first, t2 - 1, h2, b.high},
+                {t2, b.last, h1, b.high},
+                {t1, b.last, b.low, h1},
+                {b.first, t1 - 1, b.low, h2},
+                {t1, t2 - 1, h1, h2}};
+      }
+    }
+  }
+
+  Rng rng_;
+  bool pinwheels_;
+};
+
+// Boxes of a rectangle as a problem, in the order in which they begin.
+std::vector<Interval> problem_of(const std::vector<Box>& boxes) {
+  std::vector<Interval> out;
+  for (const Box& box : boxes) out.push_back({box.first, box.last, 64 * (box.high - box.low)});
+  std::stable_sort(out.begin(), out.end(), [](const Interval& a, const Interval& b) { return a.first < b.first; });
+  return out;
+}
+
+TEST(Place, FillsARectangleThatWasCutApart) {
+  constexpr int64_t kHeight = 1000;
+  for (bool pinwheels : {false, true})
+    for (size_t count : {size_t{10}, size_t{30}, pinwheels ? size_t{40} : size_t{100}})
+      for (uint64_t seed = 0; seed < 10; ++seed) {
+        const std::vector<Interval> intervals =
+            problem_of(Cutter(seed, pinwheels).cut(static_cast<int32_t>(count), kHeight, count));
+        ASSERT_GE(intervals.size(), count);
+        const Placement placement = place(intervals);
+        EXPECT_TRUE(valid(intervals, placement));
+        EXPECT_LE(placement.height, 64 * kHeight * 101 / 100) << count << " boxes, seed " << seed << pinwheels;
+        EXPECT_EQ(placement.offsets, place(intervals).offsets);
+      }
+}
+
+TEST(PlaceWithin, GivesNothingBelowTheBoundAndNothingWithoutWork) {
+  const std::vector<Interval> intervals = problem_of(Cutter(1, true).cut(20, 100, 20));
+  EXPECT_FALSE(place_within(intervals, 64 * 99, 1000000));
+  EXPECT_FALSE(place_within(intervals, 64 * 100, 4));
+  const std::optional<Placement> found = place_within(intervals, 64 * 100, 1000000);
+  ASSERT_TRUE(found);
+  EXPECT_TRUE(valid(intervals, *found));
+  EXPECT_EQ(found->height, 64 * 100);
 }
 
 }  // namespace

@@ -38,7 +38,9 @@ def test_plan(tmp_path):
     keys = {"model", "batch", "seq", "precision", "compile_ms", "nodes", "arena_bytes", "max_live_bytes", "classes",
             "peak_owner", "predicted_step_ms", "model_flops"}
     assert keys <= set(plan)
-    assert plan["precision"] == "fp32" and plan["predicted_step_ms"] is None
+    assert plan["precision"] == "fp32" and plan["predicted_step_ms"] > 0
+    assert plan["operations"] > plan["model_flops"] / 2 and plan["bytes_moved"] > plan["total_bytes"] / 2
+    assert plan["recompute"]["what"] and plan["recompute"]["curve"][0]["what"] == "nothing"
     assert 0 < plan["nodes"]["backward"] <= plan["nodes"]["backward_before"] and plan["nodes"]["forward"] > 0
     assert plan["arena_bytes"] >= plan["max_live_bytes"] > 0
     classes = plan["classes"]
@@ -48,6 +50,7 @@ def test_plan(tmp_path):
     # 6 * (matrices, head included) + 6 L C T, a token.
     assert plan["model_flops"] == (6 * 7696 + 6 * 2 * 16 * 8) * 16
     text = ok("plan", "--model", config, "--batch", "2", "--seq", "8")
+    assert "predicted:" in text and "plans that could be had" in text
     assert "at the peak" in text and "fold_branches" in text and "share_storage" in text
 
 

@@ -139,6 +139,11 @@ def test_errors_say_what_was_expected_and_what_came(tokenizer, tmp_path):
     both = ["expected", "got"]
     fails(1, ["not enough memory", *both], *args, "--memory-limit", "1MiB", "--batch", "64")
     fails(1, ["not enough memory", *both], "plan", "--model", model, "--memory-limit", "1MiB", "--batch", "64")
+    fails(1, ["smallest plan", *both], "plan", "--model", model, "--memory-limit", "1KiB")
+    fails(1, ["not enough memory", *both], "plan", "--model", model, "--memory-limit", "1KiB", "--recompute", "none")
+    for kinds in ["relu", "", ",", "gelu,", "auto,gelu", "none,gelu"]:
+        fails(2, ["--recompute", *both], "plan", "--model", model, "--recompute", kinds)
+    fails(2, ["--recompute", "embedding", "gelu"], "plan", "--model", model, "--recompute", "gelu,embedding")
     for command in (["generate", model], ["eval", model, "--data", tmp_path / "ids.bin"], [*args, "--model", model]):
         fails(1, ["do not fit", "expected at most 97 ids", "got 260"], *command, "--tokenizer", tokenizer)
     fails(1, ["regular file", *both], "tokenize", "encode", "--tokenizer", tokenizer, "--file", tmp_path)
@@ -259,8 +264,12 @@ def test_not_enough_memory_is_said_before_the_run(tmp_path):
     needed = max(int(word) for word in text.replace(",", " ").split() if word.isdigit())
     assert needed > 1048576
     assert_nothing_written(tmp_path)
-    plan = lamina("plan", "--json", "--model", tmp_path / "config.json", "--batch", "64")
-    assert json.loads(plan.stdout)["total_bytes"] == needed
+    plan = ["plan", "--json", "--model", tmp_path / "config.json", "--batch", "64"]
+    smallest = json.loads(lamina(*plan, "--memory-limit", str(needed)).stdout)
+    assert 1048576 < smallest["total_bytes"] <= needed and smallest["recompute"]["predicted_slowdown"] > 0
+    kept = json.loads(lamina(*plan, "--recompute", "none").stdout)["total_bytes"]
+    assert needed < kept
+    fails(1, ["memory", "1048576", str(kept)], *plan, "--memory-limit", "1MiB", "--recompute", "none")
 
 
 def test_a_run_folder_that_holds_something(tmp_path):

@@ -400,7 +400,10 @@ def test_settings_that_decide_no_number_may_change(straight, tmp_path):
     moved = (tmp_path / "ids.bin").rename(tmp_path / "elsewhere.bin")
     args = [moved if arg == tmp_path / "ids.bin" else arg for arg in args]
     ok(*args, "--resume", "--threads", "2", "--log-every", "1", "--save-every", "7", "--keep", "5",
-       "--max-skips", "9", "--eval-every", "6", "--memory-limit", "1GiB")
+       "--max-skips", "9", "--eval-every", "6", "--memory-limit", "1GiB",
+       "--recompute", "layernorm,gelu,linear,attention")
+    stored = json.loads((run / "lamina.json").read_text())["plan"]
+    assert "layernorm" in stored["recompute"] and stored["numbers"] != stored["digest"]
     assert (run / "model.safetensors").read_bytes() == (straight / "run" / "model.safetensors").read_bytes()
 
 

@@ -51,6 +51,7 @@ TEST(Options, NeverAllowedValuesNameOptionAndValue) {
   refuse([](TrainOptions& o) { o.token_type = "u64"; }, {"--token-type", "u64"});
   refuse([](TrainOptions& o) { o.invalid_utf8 = "skip"; }, {"--invalid-utf8", "skip"});
   refuse([](TrainOptions& o) { o.memory_limit = "8 apples"; }, {"--memory-limit", "8 apples"});
+  refuse([](TrainOptions& o) { o.recompute = "gelu,relu"; }, {"--recompute", "relu"});
   refuse([](TrainOptions& o) { o.valid_fraction = 1.0; }, {"--valid-fraction", "1"});
   refuse([](TrainOptions& o) { o.threads = 0; }, {"--threads", "0"});
   refuse([](TrainOptions& o) { o.passes = {"set_layout"}; }, {"--passes", "set_layout"});

@@ -67,13 +67,31 @@ std::string infer_cached(const InferCall& call) {
   return {};
 }
 
+// Products of one query with the keys before it: scores and values forward; backward the scores again, dp, dq, dk and
+// dv. Half of the square, and half of a block of keys more, which kernels do not cut.
+template <int kProducts>
+double work(const WorkCall& call) {
+  constexpr int64_t kBlock = 64;
+  const Shape& q = call.out[0].shape;
+  return kProducts * static_cast<double>(q.elements()) * static_cast<double>(q[1] + kBlock);
+}
+
 }  // namespace
 
 extern const OpSchema schema_attention, schema_attention_bwd, schema_attention_cached;
-const OpSchema schema_attention{
-    .min_inputs = 4, .max_inputs = 6, .n_outputs = 2, .optional = 3u << 4, .infer = infer, .gradient = gradient};
-const OpSchema schema_attention_bwd{
-    .min_inputs = 7, .max_inputs = 9, .n_outputs = 3, .optional = 3u << 7, .infer = infer_bwd};
+const OpSchema schema_attention{.min_inputs = 4,
+                                .max_inputs = 6,
+                                .n_outputs = 2,
+                                .optional = 3u << 4,
+                                .infer = infer,
+                                .gradient = gradient,
+                                .work = {WorkKind::attention, work<2>}};
+const OpSchema schema_attention_bwd{.min_inputs = 7,
+                                    .max_inputs = 9,
+                                    .n_outputs = 3,
+                                    .optional = 3u << 7,
+                                    .infer = infer_bwd,
+                                    .work = {WorkKind::attention, work<5>}};
 const OpSchema schema_attention_cached{.min_inputs = 8,
                                        .max_inputs = 8,
                                        .n_outputs = 3,

@@ -16,7 +16,11 @@ std::string expect_product(const InferCall& call, size_t weight, Shape& y) {
   return expect_shape("bias", Shape{N}, call.shape(weight + 1));
 }
 
+// A layernorm in inputs 1 and 2, its statistics from output `mean` on.
 std::string expect_norm(const InferCall& call, size_t mean) {
+  call.out[mean].shape = call.out[mean + 1].shape = {0};
+  if (call.has(1) != call.has(2)) return "a layernorm needs weight and bias";
+  if (!call.has(1)) return {};
   for (size_t i = 1; i < 3; ++i)
     if (std::string wrong = expect_shape("norm", Shape{call.shape(0).last()}, call.shape(i)); !wrong.empty())
       return wrong;
@@ -43,16 +47,16 @@ std::string infer_embedding_sum(const InferCall& call) {
   return std::get<DropoutAttrs>(call.attrs).training ? expect_dropout(call, 4, ids[0]) : std::string();
 }
 
-std::string infer_norm_qkv(const InferCall& call) {
+std::string infer_linear_qkv(const InferCall& call) {
   for (size_t i = 0; i < 3; ++i)
     if (std::string wrong = expect_product(call, 3 + 2 * i, call.out[i].shape); !wrong.empty()) return wrong;
   if (call.shape(3) != call.shape(5) || call.shape(3) != call.shape(7)) return "weights of different shape";
   return expect_norm(call, 3);
 }
 
-std::string infer_norm_linear_gelu(const InferCall& call) {
+std::string infer_linear_gelu(const InferCall& call) {
   if (std::string wrong = expect_product(call, 3, call.out[0].shape); !wrong.empty()) return wrong;
-  call.out[1].shape = std::get<NormGeluAttrs>(call.attrs).keep ? call.out[0].shape : Shape{0};
+  call.out[1].shape = std::get<LinearGeluAttrs>(call.attrs).keep ? call.out[0].shape : Shape{0};
   return expect_norm(call, 2);
 }
 
@@ -141,6 +145,31 @@ std::string infer_head(const InferCall& call) {
   return {};
 }
 
+// Operations of one product of rows of x with the weight in input `weight`.
+double product(const WorkCall& call, size_t weight) {
+  return 2.0 * static_cast<double>(call.shape(0).rows()) * static_cast<double>(call.shape(weight).elements());
+}
+
+double product_of_gradient(const WorkCall& call) {
+  return 2.0 * static_cast<double>(call.shape(0).elements()) * static_cast<double>(call.shape(1).last());
+}
+
+double elements(const Shape& shape) { return static_cast<double>(shape.elements()); }
+
+double work_linear_qkv(const WorkCall& call) { return 3.0 * product(call, 3); }
+double work_linear_gelu(const WorkCall& call) { return product(call, 3) + 46.0 * elements(call.out[0].shape); }
+double work_linear_dropout(const WorkCall& call) { return product(call, 1) + 16.0 * elements(call.out[0].shape); }
+double work_linear_bwd_gelu(const WorkCall& call) { return product(call, 1) + 62.0 * elements(call.out[0].shape); }
+double work_layernorm_bwd(const WorkCall& call) { return 24.0 * elements(call.shape(0)); }
+double work_qkv_bwd_input(const WorkCall& call) { return 3.0 * product(call, 3); }
+double work_qkv_bwd_params(const WorkCall& call) { return 3.0 * product_of_gradient(call); }
+
+template <int products, int per_logit>
+double work_head(const WorkCall& call) {
+  const double logits = static_cast<double>(call.shape(0).rows()) * static_cast<double>(call.shape(1).last());
+  return products * product(call, 1) + per_logit * logits;
+}
+
 }  // namespace
 
 #define OP(name, attrs) extern const OpSchema schema_##name;
@@ -148,26 +177,32 @@ std::string infer_head(const InferCall& call) {
 #undef OP
 const OpSchema schema_embedding_sum{
     .min_inputs = 4, .max_inputs = 6, .optional = 3u << 4, .panel_in = 5u, .infer = infer_embedding_sum};
-const OpSchema schema_norm_qkv{.min_inputs = 9,
+const OpSchema schema_linear_qkv{.min_inputs = 9,
                                .max_inputs = 9,
                                .n_outputs = 5,
+                               .optional = 3u << 1,
                                .panel_in = 1u << 3 | 1u << 5 | 1u << 7,
-                               .infer = infer_norm_qkv};
-const OpSchema schema_norm_linear_gelu{
-    .min_inputs = 5, .max_inputs = 5, .n_outputs = 4, .panel_in = 1u << 3, .infer = infer_norm_linear_gelu};
+                               .infer = infer_linear_qkv,
+ .work = {WorkKind::gemm, work_linear_qkv}};
+const OpSchema schema_linear_gelu{
+    .min_inputs = 5, .max_inputs = 5, .n_outputs = 4, .optional = 3u << 1, .panel_in = 1u << 3, .infer = infer_linear_gelu,
+    .work = {WorkKind::gemm, work_linear_gelu}};
 const OpSchema schema_linear_dropout{.min_inputs = 6,
                                      .max_inputs = 6,
                                      .panel_in = 1u << 1,
                                      .infer = infer_linear_dropout,
-                                     .in_place = {{0, 3, InPlace::may}}};
+                                     .in_place = {{0, 3, InPlace::may}},
+ .work = {WorkKind::gemm, work_linear_dropout}};
 const OpSchema schema_layernorm_bwd{.min_inputs = 5,
                                     .max_inputs = 8,
                                     .n_outputs = 4,
                                     .optional = 7u << 5,
                                     .infer = infer_layernorm_bwd,
-                                    .in_place = {{0, 5, InPlace::may}, {1, 6, InPlace::may}, {2, 7, InPlace::may}}};
+                                    .in_place = {{0, 5, InPlace::may}, {1, 6, InPlace::may}, {2, 7, InPlace::may}},
+ .work = {WorkKind::elementwise, work_layernorm_bwd}};
 const OpSchema schema_linear_bwd_gelu{
-    .min_inputs = 3, .max_inputs = 3, .panel_in = 1u << 1, .infer = infer_linear_bwd_gelu};
+    .min_inputs = 3, .max_inputs = 3, .panel_in = 1u << 1, .infer = infer_linear_bwd_gelu,
+ .work = {WorkKind::gemm, work_linear_bwd_gelu}};
 const OpSchema schema_linear_bwd_params{.min_inputs = 2,
                                         .max_inputs = 4,
                                         .n_outputs = 2,
@@ -175,13 +210,15 @@ const OpSchema schema_linear_bwd_params{.min_inputs = 2,
                                         .panel_in = 1u << 2,
                                         .panel_out = 1,
                                         .infer = infer_linear_bwd_params,
-                                        .in_place = {{0, 2, InPlace::may}, {1, 3, InPlace::may}}};
+                                        .in_place = {{0, 2, InPlace::may}, {1, 3, InPlace::may}},
+ .work = {WorkKind::gemm, product_of_gradient}};
 const OpSchema schema_qkv_bwd_input{.min_inputs = 6,
                                     .max_inputs = 7,
                                     .optional = 1u << 6,
                                     .panel_in = 7u << 3,
                                     .infer = infer_qkv_bwd_input,
-                                    .in_place = {{0, 6, InPlace::may}}};
+                                    .in_place = {{0, 6, InPlace::may}},
+ .work = {WorkKind::gemm, work_qkv_bwd_input}};
 const OpSchema schema_qkv_bwd_params{.min_inputs = 4,
                                      .max_inputs = 10,
                                      .n_outputs = 6,
@@ -194,9 +231,11 @@ const OpSchema schema_qkv_bwd_params{.min_inputs = 4,
                                                   {2, 6, InPlace::may},
                                                   {3, 7, InPlace::may},
                                                   {4, 8, InPlace::may},
-                                                  {5, 9, InPlace::may}}};
+                                                  {5, 9, InPlace::may}},
+ .work = {WorkKind::gemm, work_qkv_bwd_params}};
 const OpSchema schema_head_loss{
-    .min_inputs = 3, .max_inputs = 3, .n_outputs = 2, .panel_in = 1u << 1, .infer = infer_head_loss};
+    .min_inputs = 3, .max_inputs = 3, .n_outputs = 2, .panel_in = 1u << 1, .infer = infer_head_loss,
+ .work = {WorkKind::gemm, work_head<1, 47>}};
 const OpSchema schema_head{.min_inputs = 4,
                            .max_inputs = 6,
                            .n_outputs = 4,
@@ -204,6 +243,7 @@ const OpSchema schema_head{.min_inputs = 4,
                            .panel_in = 1u << 1 | 1u << 5,
                            .panel_out = 1u << 2,
                            .infer = infer_head,
-                           .in_place = {{1, 4, InPlace::may}, {2, 5, InPlace::may}}};
+                           .in_place = {{1, 4, InPlace::may}, {2, 5, InPlace::may}},
+ .work = {WorkKind::gemm, work_head<3, 82>}};
 
 }  // namespace lamina

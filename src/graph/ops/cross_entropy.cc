@@ -25,12 +25,24 @@ std::string infer_bwd(const InferCall& call) {
   return {};
 }
 
+template <int kEach>
+double work(const WorkCall& call) {
+  return kEach * static_cast<double>(call.shape(0).elements());
+}
+
 }  // namespace
 
 extern const OpSchema schema_cross_entropy, schema_cross_entropy_bwd;
-const OpSchema schema_cross_entropy{
-    .min_inputs = 2, .max_inputs = 2, .n_outputs = 2, .infer = infer, .gradient = gradient};
-const OpSchema schema_cross_entropy_bwd{
-    .min_inputs = 4, .max_inputs = 4, .infer = infer_bwd, .in_place = {{0, 0, InPlace::may}}};
+const OpSchema schema_cross_entropy{.min_inputs = 2,
+                                    .max_inputs = 2,
+                                    .n_outputs = 2,
+                                    .infer = infer,
+                                    .gradient = gradient,
+                                    .work = {WorkKind::elementwise, work<47>}};
+const OpSchema schema_cross_entropy_bwd{.min_inputs = 4,
+                                        .max_inputs = 4,
+                                        .infer = infer_bwd,
+                                        .in_place = {{0, 0, InPlace::may}},
+                                        .work = {WorkKind::elementwise, work<35>}};
 
 }  // namespace lamina

@@ -19,7 +19,11 @@ void gradient(GradientCall& call) {
 }  // namespace
 
 extern const OpSchema schema_dropout;
-const OpSchema schema_dropout{
-    .min_inputs = 3, .max_inputs = 3, .infer = infer, .gradient = gradient, .in_place = {{0, 0, InPlace::may}}};
+const OpSchema schema_dropout{.min_inputs = 3,
+                              .max_inputs = 3,
+                              .infer = infer,
+                              .gradient = gradient,
+                              .in_place = {{0, 0, InPlace::may}},
+                              .work = {WorkKind::elementwise, operations_per_element<16>}};
 
 }  // namespace lamina

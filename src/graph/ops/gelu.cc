@@ -21,9 +21,16 @@ std::string infer_bwd(const InferCall& call) {
 }  // namespace
 
 extern const OpSchema schema_gelu, schema_gelu_bwd;
-const OpSchema schema_gelu{
-    .min_inputs = 1, .max_inputs = 1, .infer = infer, .gradient = gradient, .in_place = {{0, 0, InPlace::may}}};
-const OpSchema schema_gelu_bwd{
-    .min_inputs = 2, .max_inputs = 2, .infer = infer_bwd, .in_place = {{0, 0, InPlace::may}, {0, 1, InPlace::may}}};
+const OpSchema schema_gelu{.min_inputs = 1,
+                           .max_inputs = 1,
+                           .infer = infer,
+                           .gradient = gradient,
+                           .in_place = {{0, 0, InPlace::may}},
+                           .work = {WorkKind::elementwise, operations_per_element<46>}};
+const OpSchema schema_gelu_bwd{.min_inputs = 2,
+                               .max_inputs = 2,
+                               .infer = infer_bwd,
+                               .in_place = {{0, 0, InPlace::may}, {0, 1, InPlace::may}},
+                               .work = {WorkKind::elementwise, operations_per_element<62>}};
 
 }  // namespace lamina

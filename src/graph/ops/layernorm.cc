@@ -54,12 +54,18 @@ std::string infer_bwd_params(const InferCall& call) {
 }  // namespace
 
 extern const OpSchema schema_layernorm, schema_layernorm_bwd_input, schema_layernorm_bwd_params;
-const OpSchema schema_layernorm{.min_inputs = 3, .max_inputs = 3, .n_outputs = 3, .infer = infer, .gradient = gradient};
+const OpSchema schema_layernorm{.min_inputs = 3,
+                                .max_inputs = 3,
+                                .n_outputs = 3,
+                                .infer = infer,
+                                .gradient = gradient,
+                                .work = {WorkKind::elementwise, operations_per_element<16>}};
 const OpSchema schema_layernorm_bwd_input{.min_inputs = 5,
                                           .max_inputs = 6,
                                           .optional = 1u << 5,
                                           .infer = infer_bwd_input,
-                                          .in_place = {{0, 5, InPlace::may}}};
+                                          .in_place = {{0, 5, InPlace::may}},
+                                          .work = {WorkKind::elementwise, operations_per_element<20>}};
 const OpSchema schema_layernorm_bwd_params{.min_inputs = 4,
                                            .max_inputs = 6,
                                            .n_outputs = 2,

@@ -51,6 +51,20 @@ std::string infer_bwd_bias(const InferCall& call) {
   return {};
 }
 
+// A matrix product: each of its three has the same count.
+double operations(const Shape& rows, double in, double out) {
+  return 2.0 * static_cast<double>(rows.rows()) * in * out;
+}
+
+double work(const WorkCall& call) {
+  return operations(call.shape(0), static_cast<double>(call.shape(1)[0]), static_cast<double>(call.shape(1)[1]));
+}
+
+double work_bwd_weight(const WorkCall& call) {
+  return operations(call.shape(0), static_cast<double>(call.shape(0).last()),
+                    static_cast<double>(call.shape(1).last()));
+}
+
 }  // namespace
 
 extern const OpSchema schema_linear, schema_linear_bwd_input, schema_linear_bwd_weight, schema_linear_bwd_bias;
@@ -60,20 +74,23 @@ const OpSchema schema_linear{.min_inputs = 2,
                              .panel_in = 1u << 1,
                              .infer = infer,
                              .gradient = gradient,
-                             .in_place = {{0, 3, InPlace::may}}};
+                             .in_place = {{0, 3, InPlace::may}},
+                             .work = {WorkKind::gemm, work}};
 const OpSchema schema_linear_bwd_input{.min_inputs = 2,
                                        .max_inputs = 3,
                                        .optional = 1u << 2,
                                        .panel_in = 1u << 1,
                                        .infer = infer_bwd_input,
-                                       .in_place = {{0, 2, InPlace::may}}};
+                                       .in_place = {{0, 2, InPlace::may}},
+                                       .work = {WorkKind::gemm, work}};
 const OpSchema schema_linear_bwd_weight{.min_inputs = 2,
                                         .max_inputs = 3,
                                         .optional = 1u << 2,
                                         .panel_in = 1u << 2,
                                         .panel_out = 1,
                                         .infer = infer_bwd_weight,
-                                        .in_place = {{0, 2, InPlace::may}}};
+                                        .in_place = {{0, 2, InPlace::may}},
+                                        .work = {WorkKind::gemm, work_bwd_weight}};
 const OpSchema schema_linear_bwd_bias{
     .min_inputs = 1, .max_inputs = 2, .optional = 1u << 1, .infer = infer_bwd_bias, .in_place = {{0, 1, InPlace::may}}};
 

@@ -2,8 +2,10 @@
 // kPanel columns.
 //
 //   linear_dropout     y = residual + dropout(x W + bias)
-//   norm_linear_gelu   pre = layernorm(x) W + bias, y = gelu(pre)
-//   norm_qkv           q, k, v = layernorm(x) W + bias, for three W
+//   linear_gelu        pre = x W + bias, y = gelu(pre)
+//   linear_qkv         q, k, v = x W + bias, for three W
+//
+// The last two may take layernorm(x) in place of x.
 //
 // x is read row-major: a sliver of kTileRows rows of x stays in the first-level cache and is broadcast, while a block
 // of panels stays in the second-level cache and is read as vectors:
@@ -109,6 +111,7 @@ Problem linear_dropout(const Args& args) {
 }
 
 void add_norm(Problem& p, const Args& args, int mean, double eps) {
+  if (input(args, 1) == nullptr) return;
   p.norm_weight = input(args, 1);
   p.norm_bias = input(args, 2);
   p.mean = output(args, mean);
@@ -116,9 +119,9 @@ void add_norm(Problem& p, const Args& args, int mean, double eps) {
   p.eps = static_cast<float>(eps);
 }
 
-Problem norm_linear_gelu(const Args& args) {
+Problem linear_gelu(const Args& args) {
   Problem p = product_of(args, 3);
-  const auto& a = attrs_of<NormGeluAttrs>(args);
+  const auto& a = attrs_of<LinearGeluAttrs>(args);
   p.finish = a.tanh ? Finish::gelu_tanh : Finish::gelu_exact;
   p.pre = a.keep ? output(args, 1) : nullptr;
   add_norm(p, args, 2, a.eps);
@@ -126,7 +129,7 @@ Problem norm_linear_gelu(const Args& args) {
   return p;
 }
 
-Problem norm_qkv(const Args& args) {
+Problem linear_qkv(const Args& args) {
   Problem p = product_of(args, 3);
   for (int t = 0; t < 3; ++t) p.to[t] = {input(args, 3 + 2 * t), input(args, 4 + 2 * t), output(args, t)};
   p.targets = 3;
@@ -372,7 +375,7 @@ int64_t scratch_bytes(const Args& args) noexcept {
 
 LAMINA_GEMM_KERNEL_F32(linear, "kc768");
 LAMINA_GEMM_KERNEL_F32(linear_dropout, "kc768");
-LAMINA_GEMM_KERNEL_F32(norm_linear_gelu, "kc768");
-LAMINA_GEMM_KERNEL_F32(norm_qkv, "kc768");
+LAMINA_GEMM_KERNEL_F32(linear_gelu, "kc768");
+LAMINA_GEMM_KERNEL_F32(linear_qkv, "kc768");
 
 }  // namespace lamina::LAMINA_ISA_NAMESPACE

@@ -30,25 +30,26 @@ void embedding_sum(const RefCall<S>& call) {
   dropout<S>({{&sum, optional_input(call, 4), optional_input(call, 5)}, {call.out[0]}, call.attrs});
 }
 
-// layernorm(x), its statistics into the outputs `mean` and mean + 1.
+// x, or layernorm(x) where its weight is given, its statistics into the outputs `mean` and mean + 1.
 template <typename S>
 RefTensor<S> normalized(const RefCall<S>& call, size_t mean, double eps) {
   RefTensor<S> h = *call.in[0];
+  if (call.in[1] == nullptr) return h;
   const LayerNormAttrs attrs{eps};
   layernorm<S>({{call.in[0], call.in[1], call.in[2]}, {&h, call.out[mean], call.out[mean + 1]}, &attrs});
   return h;
 }
 
 template <typename S>
-void norm_qkv(const RefCall<S>& call) {
+void linear_qkv(const RefCall<S>& call) {
   const RefTensor<S> h = normalized(call, 3, attrs_of<LayerNormAttrs>(call).eps);
   for (size_t i = 0; i < 3; ++i)
     linear<S>({{&h, call.in[3 + 2 * i], call.in[4 + 2 * i]}, {call.out[i]}, nullptr});
 }
 
 template <typename S>
-void norm_linear_gelu(const RefCall<S>& call) {
-  const auto& a = attrs_of<NormGeluAttrs>(call);
+void linear_gelu(const RefCall<S>& call) {
+  const auto& a = attrs_of<LinearGeluAttrs>(call);
   const RefTensor<S> h = normalized(call, 2, a.eps);
   RefTensor<S> pre = zeros<S>(call.out[0]->shape);
   linear<S>({{&h, call.in[3], call.in[4]}, {&pre}, nullptr});
