@@ -69,10 +69,11 @@ void add_bench(const Command& program) {
   command.json(options->json);
   add_bench_kernels(command);
   add_bench_step(command);
+  add_bench_ablation(command);
   add_bench_peers(command);
   command.run([options](bool below) -> Action {
     if (below == options->signature)
-      throw_error(ErrorCode::usage, "lamina bench: expected kernels, step, peers or --signature, got {}",
+      throw_error(ErrorCode::usage, "lamina bench: expected kernels, step, ablation, peers or --signature, got {}",
                   below ? "both" : "none");
     if (below) return {};
     return [options] { return run(*options); };

@@ -9,6 +9,7 @@ namespace lamina::cli {
 
 void add_bench_kernels(const Command& bench);
 void add_bench_step(const Command& bench);
+void add_bench_ablation(const Command& bench);
 void add_bench_peers(const Command& bench);
 
 struct StepTimes {

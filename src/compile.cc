@@ -139,7 +139,7 @@ Compiled compile(const ModelConfig& config, const CompileOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   validate(config);
   check_amounts(config, options);
-  check_pass_names(options.pipeline.skip);
+  check_skipped_passes(options.pipeline.skip);
   Compiled out = Compiler(config, options).compile();
   out.compile_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   return out;

@@ -20,6 +20,7 @@ struct Pass {
   std::string_view name;
   bool (*run)(Graph& graph, const PassContext& context);
   std::string_view what;  // one line for people
+  bool required = false;  // cannot be left out: what it removes has no kernel
 };
 
 // In order. The forward passes run before differentiation, the whole ones after it and on programs without gradients.
@@ -46,9 +47,14 @@ void run_passes(Graph& graph, std::span<const Pass> passes, const PassContext& c
 
 // Throws Error(usage) that names the unknown pass and lists the known ones.
 void check_pass_names(const std::vector<std::string>& names);
+// The same for passes to leave out, and for those that cannot be.
+void check_skipped_passes(const std::vector<std::string>& names);
 
 // Shared by passes: every use of v becomes a use of to[v], in inputs, outputs and storage; none: v stays. Chains are
 // followed.
 void replace_uses(Graph& graph, std::vector<ValueId>& to);
+// Drops each node of one output for which `replacement` names a value, which takes the place of the output; none: the
+// node stays. Says whether any went.
+bool drop_nodes(Graph& graph, const std::function<ValueId(const Node&)>& replacement);
 
 }  // namespace lamina

@@ -10,7 +10,7 @@ import pytest
 from cli_support import BINARY, LLMC, ROOT, lamina, ok, ok_json, write_config, write_text, write_tiny
 
 COMMANDS = ["train", "generate", "eval", "inspect", "plan", "doctor", "bench", "tokenize", "inspect graph", "inspect plan",
-            "inspect config", "inspect checkpoint", "bench kernels", "bench step", "bench peers", "tokenize train", "tokenize encode",
+            "inspect config", "inspect checkpoint", "bench kernels", "bench step", "bench ablation", "bench peers", "tokenize train", "tokenize encode",
             "tokenize decode", "tokenize info"]
 
 
@@ -120,6 +120,38 @@ def test_bench_step(tmp_path):
             "peak_fraction", "process_peak_bytes", "compile_ms"} <= set(run)
     assert 0 < run["step_ms_min"] <= run["step_ms_median"] and 0 < run["peak_fraction"] < 1
     assert run["process_peak_bytes"] > 1e6 and len(result["peaks"]["fp32_gflops_windows"]) == 3
+
+
+def test_bench_ablation(tmp_path):
+    args = ["--model", write_config(tmp_path / "config.json", attn_pdrop=0.1), "--batch", "2", "--seq", "16", "--threads", "1"]
+    result = ok_json("bench", "ablation", *args, "--steps", "2")
+    passes = {row["pass"] for row in ok_json("plan", *args)["passes"]} - {"fold_branches"}
+    assert {name.removeprefix("-") for row in result["rows"] for name in row["passes"]} == passes
+    for row in result["rows"]:
+        without = ok_json("plan", *args, "--dropout", "0", "--clip", "1", *(f"--passes={name}" for name in row["passes"]))
+        counted = [{key: row[side][key] for key in ("bytes", "peak_bytes", "nodes")} for side in ("on", "off")]
+        assert row["on"]["step_ms"] > 0 and row["off"]["step_ms"] > 0
+        assert row["changes"] or counted[0]["peak_bytes"] == counted[1]["peak_bytes"]
+        assert row["off"]["nodes"] == [p["nodes_after"] for p in without["passes"] if p["program"] == "step"][-1]
+    by_name = {row["acceleration"]: row for row in result["rows"]}
+    assert by_name["fuse_accumulate"]["on"]["bytes"] < by_name["fuse_accumulate"]["off"]["bytes"]
+    assert not by_name["order_for_memory"]["changes"]
+    one = ok_json("bench", "ablation", *args, "--steps", "1", "--accumulate", "2", "--only", "set_layout")["rows"]
+    assert [row["acceleration"] for row in one] == ["set_layout"]
+
+
+def test_bench_kernels():
+    result = ok_json("bench", "kernels", "--seconds", "0")
+    peaks, runs = result["peaks"], result["runs"]
+    assert peaks["fp32_gflops"] > 0 and peaks["memory_gb_s"] > 0 and peaks["memory_in_place_gb_s"] > 0
+    assert {run["bound"] for run in runs if run["kernel"].startswith(("linear_bwd_w", "attention_b"))} == {"compute"}
+    assert {run["bound"] for run in runs if run["kernel"] in ("adamw", "layernorm", "gelu")} == {"memory"}
+    for run in runs:
+        assert run["flops_per_byte"] == pytest.approx(run["flops"] / run["bytes"])
+        assert run["bound_fraction"] == pytest.approx(run["bound_ms"] / run["ms"])
+        assert run["gb_s"] == pytest.approx(run["bytes"] / run["ms"] * 1e-6)
+    adamw = next(run for run in runs if run["kernel"] == "adamw")
+    assert adamw["bytes"] == pytest.approx(28 * 768 * 3072, rel=1e-4)
 
 
 def test_bench_peers(tmp_path):

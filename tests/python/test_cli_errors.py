@@ -78,11 +78,13 @@ def assert_nothing_written(tmp_path):
     (["plan", "--batch", "0"], ["--batch", "0"]),
     (["plan", "--batch", "1048576", "--accumulate", "1048576"], ["--batch", "--accumulate", "134217728"]),
     (["plan", "--passes=-none"], ["none"]),
+    (["plan", "--passes=-fold_branches"], ["cannot be left out", "fold_branches"]),
     (["inspect", "graph", "--format", "svg"], ["--format", "svg"]),
     (["inspect", "graph", "--after", "none"], ["none", "set_layout"]),
     (["tokenize", "encode", "--tokenizer", "none", "--special", "maybe"], ["--special", "maybe"]),
     (["tokenize", "train", "--data", "none", "--out", "none", "--vocab-size", "256"], ["--vocab-size", "256"]),
     (["bench"], ["--signature"]),
+    (["bench", "ablation", "--only", "none"], ["--only", "fuse_accumulate", "none"]),
     (["frobnicate"], ["frobnicate"]),
     ([], ["subcommand"]),
 ])

@@ -1,4 +1,4 @@
-// The loops behind kernels/peak.h: multiply-adds in registers, and reads of memory.
+// The loops behind kernels/peak.h: multiply-adds in registers, reads and updates of memory.
 #include "kernels/cpu/peak_loops.h"
 #include "kernels/cpu/simd.h"
 
@@ -36,8 +36,18 @@ float read(const float* data, int64_t count) noexcept {
   return horizontal_sum(sum[0]);
 }
 
+void update(float* data, int64_t count) noexcept {
+  const Vec half = broadcast(0.5f);
+  for (int64_t n = 0; n < count; n += 8 * kLanes) {
+    LAMINA_UNROLL for (int i = 0; i < 8; ++i) {
+      float* at = data + n + i * kLanes;
+      store(at, fma(load(at), half, half));
+    }
+  }
+}
+
 }  // namespace
 
-extern constinit const PeakLoops peak_loops{multiply_add, 2.0 * kChains* kLanes, read};
+extern constinit const PeakLoops peak_loops{multiply_add, 2.0 * kChains* kLanes, read, update};
 
 }  // namespace lamina::LAMINA_ISA_NAMESPACE

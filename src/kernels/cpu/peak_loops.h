@@ -12,6 +12,7 @@ struct PeakLoops {
   float (*multiply_add)(int64_t iterations) noexcept;
   double flops_per_iteration;
   float (*read)(const float* data, int64_t count) noexcept;  // count: a multiple of 1024
+  void (*update)(float* data, int64_t count) noexcept;       // each element from itself
 };
 
 const PeakLoops& peak_loops(Isa isa);
