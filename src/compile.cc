@@ -91,9 +91,11 @@ class Compiler {
     finish(std::move(graph));
   }
 
-  // In a program of its own nothing tells the update which tensors are weights: its matrices are.
+  // In a program of its own nothing tells the update which tensors are weights: its matrices are, and lie as set_layout
+  // lays them in the others.
   Layout weight_layout(const ParameterSpec& spec) const {
-    return spec.shape.rank == 2 ? Layout::panel(context_.panel_width) : Layout::row_major();
+    return spec.shape.rank == 2 && !options_.pipeline.skips("set_layout") ? Layout::panel(context_.panel_width)
+                                                                          : Layout::row_major();
   }
 
   void inference(const char* name, const ForwardOptions& options) {

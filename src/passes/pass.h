@@ -2,6 +2,7 @@
 // the graph; the pipeline verifies the result and, when asked, checks the claim against a hash of the text.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <span>
 #include <string>
@@ -39,6 +40,8 @@ struct PipelineOptions {
   bool check_claims = false;      // compare "changed" with the text: slow, for tests
   // Called after each pass that ran: the graph as it is then. For `inspect --after`.
   std::function<void(const Graph&, std::string_view pass)> observe;
+
+  bool skips(std::string_view pass) const { return std::find(skip.begin(), skip.end(), pass) != skip.end(); }
 };
 
 // Runs the passes on the graph, verifies after each, appends a record for each.

@@ -44,7 +44,7 @@ std::span<const Pass> whole_passes() { return kWholePasses; }
 void run_passes(Graph& graph, std::span<const Pass> passes, const PassContext& context, const PipelineOptions& options,
                 std::vector<PassRecord>& records) {
   for (const Pass& pass : passes) {
-    if (std::find(options.skip.begin(), options.skip.end(), pass.name) != options.skip.end()) continue;
+    if (options.skips(pass.name)) continue;
     const std::string before = options.check_claims ? to_text(graph) : std::string();
     PassRecord record{graph.name, std::string(pass.name), graph.nodes.size(), 0};
     const bool changed = pass.run(graph, context);
