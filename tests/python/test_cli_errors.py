@@ -68,6 +68,8 @@ def assert_nothing_written(tmp_path):
     (["bench", "peers", "--versus", "llm.c", "--llmc", LLMC, "--clip-layer", "1"], ["--clip-layer", "expected 0", "1"]),
     (["bench", "peers", "--versus", "llm.c", "--llmc", LLMC, "--dropout", "0.1"], ["--dropout", "expected 0", "0.1"]),
     (["bench", "peers", "--versus", "llm.c", "--llmc", LLMC, "--accumulate", "2"], ["--accumulate", "expected 1", "2"]),
+    (["bench", "peers", "--versus", "mindspore", "--accumulate", "2"], ["--accumulate", "expected 1", "2"]),
+    (["bench", "peers", "--versus", "caffe"], ["--versus", "torch-compile-bf16", "mindspore", "caffe"]),
     (["train", "--data", "none", "--out", "run", "--valid", "none=2"], ["--valid", "without a weight", "none=2"]),
     (["train", "--data", "none", "--out", "run", "--vocab-size", "256"], ["--vocab-size", "257", "256"]),
     (["train", "--data", "none", "--out", "run", "--min-lr", "1"], ["--min-lr", "1", "--lr"]),
