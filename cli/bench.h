@@ -23,6 +23,10 @@ struct StepTimes {
 Json steps_json(const ModelSource& model, const ShapeOptions& shape, int64_t seq, int threads, const StepTimes& times,
                 double peak_gflops);
 
+// One result for programs or for people: as JSON on standard output, with the text on standard error, or the text
+// alone.
+void report(bool json, const Json& result, const std::string& text);
+
 // The most memory this process ever held, as the system counts it; 0 where it does not say.
 int64_t process_peak_bytes();
 

@@ -198,23 +198,24 @@ int run(const Options& options) {
   check(options);
   Ablation ablation(options);
   Json rows = Json::array();
-  for (const Acceleration& acceleration : chosen(options)) rows.push_back(ablation.row(acceleration));
-  if (options.json) {
-    print_json({{"cpu", cpu_name()},
-                {"isa", isa_name(select_isa())},
-                {"threads", ablation.threads()},
-                {"model", ablation.model().name},
-                {"batch", options.batch},
-                {"seq", resolve_seq(options, ablation.model().config)},
-                {"accumulate", options.accumulate},
-                {"precision", "fp32"},
-                {"steps", options.steps},
-                {"rows", rows}});
-    return 0;
+  std::string text = fmt::format("{:<18}{:>21}{:>7}{:>21}{:>21}{:>21}  {}\n", "with -> without", "step ms", "ratio",
+                                 "GB moved", "memory MiB", "nodes", "instead");
+  for (const Acceleration& acceleration : chosen(options)) {
+    rows.push_back(ablation.row(acceleration));
+    text += row_text(rows.back());
   }
-  print(fmt::format("{:<18}{:>21}{:>7}{:>21}{:>21}{:>21}  {}\n", "with -> without", "step ms", "ratio", "GB moved",
-                    "memory MiB", "nodes", "instead"));
-  for (const Json& row : rows) print(row_text(row));
+  report(options.json,
+         {{"cpu", cpu_name()},
+          {"isa", isa_name(select_isa())},
+          {"threads", ablation.threads()},
+          {"model", ablation.model().name},
+          {"batch", options.batch},
+          {"seq", resolve_seq(options, ablation.model().config)},
+          {"accumulate", options.accumulate},
+          {"precision", "fp32"},
+          {"steps", options.steps},
+          {"rows", rows}},
+         text);
   return 0;
 }
 

@@ -117,16 +117,17 @@ int run(const Options& options) {
   Roof roof;
   const std::vector<Timed> timed = time_all(team, isa, options.seconds, roof);
   const double fraction = gemm_fraction(timed);
-  if (options.json) {
-    Json runs = Json::array();
-    for (const Timed& t : timed) runs.push_back(run_json(t, isa, threads));
-    print_json({{"cpu", cpu_name()}, {"peaks", peaks_json(roof)}, {"runs", runs}, {"gemm_fraction", fraction}});
-    return 0;
+  Json runs = Json::array();
+  std::string text =
+      fmt::format("{}, {}, {} threads: {:.1f} Gflop/s fp32, {:.1f} GB/s read, {:.1f} GB/s updated in place\n",
+                  cpu_name(), isa_name(isa), threads, roof.gflops, roof.read_gb_s, roof.in_place_gb_s);
+  for (const Timed& t : timed) {
+    runs.push_back(run_json(t, isa, threads));
+    text += run_text(t);
   }
-  print(fmt::format("{}, {}, {} threads: {:.1f} Gflop/s fp32, {:.1f} GB/s read, {:.1f} GB/s updated in place\n",
-                    cpu_name(), isa_name(isa), threads, roof.gflops, roof.read_gb_s, roof.in_place_gb_s));
-  for (const Timed& t : timed) print(run_text(t));
-  print(fmt::format("GEMM of a step of GPT-2 124M, weighted by flops: {:.3f} of peak\n", fraction));
+  text += fmt::format("GEMM of a step of GPT-2 124M, weighted by flops: {:.3f} of peak\n", fraction);
+  report(options.json, {{"cpu", cpu_name()}, {"peaks", peaks_json(roof)}, {"runs", runs}, {"gemm_fraction", fraction}},
+         text);
   return 0;
 }
 

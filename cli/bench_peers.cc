@@ -109,17 +109,18 @@ class Peers {
   TemporaryFolder folder_;
 };
 
-void print_table(const Json& runs, const Json& ratios) {
-  print(fmt::format("{:<18} {:>12} {:>12} {:>10} {:>8} {:>10}\n", "engine", "least ms", "median ms", "tokens/s",
-                    "of peak", "peak GiB"));
+std::string table(const Json& runs, const Json& ratios) {
+  std::string out = fmt::format("{:<18} {:>12} {:>12} {:>10} {:>8} {:>10}\n", "engine", "least ms", "median ms",
+                                "tokens/s", "of peak", "peak GiB");
   for (const Json& run : runs)
-    print(fmt::format("{:<18} {:>12.1f} {:>12.1f} {:>10.0f} {:>8.3f} {:>10.2f}\n", run["engine"].get<std::string>(),
-                      run["step_ms_min"].get<double>(), run["step_ms_median"].get<double>(),
-                      run["tokens_per_s"].get<double>(), run["peak_fraction"].get<double>(),
-                      run["process_peak_bytes"].get<double>() / (1 << 30)));
+    out += fmt::format("{:<18} {:>12.1f} {:>12.1f} {:>10.0f} {:>8.3f} {:>10.2f}\n", run["engine"].get<std::string>(),
+                       run["step_ms_min"].get<double>(), run["step_ms_median"].get<double>(),
+                       run["tokens_per_s"].get<double>(), run["peak_fraction"].get<double>(),
+                       run["process_peak_bytes"].get<double>() / (1 << 30));
   for (const Json& ratio : ratios)
-    print(
-        fmt::format("{:.2f} times as fast as {}\n", ratio["ratio"].get<double>(), ratio["versus"].get<std::string>()));
+    out +=
+        fmt::format("{:.2f} times as fast as {}\n", ratio["ratio"].get<double>(), ratio["versus"].get<std::string>());
+  return out;
 }
 
 struct Results {
@@ -182,11 +183,9 @@ int run(const PeerOptions& options) {
     say("lamina: stopped by a signal");
     return 128 + stop_signal();
   }
-  if (options.json) {
-    print_json({{"cpu", cpu_name()}, {"peaks", results.peaks}, {"runs", results.runs}, {"ratios", results.ratios}});
-    return 0;
-  }
-  print_table(results.runs, results.ratios);
+  report(options.json,
+         {{"cpu", cpu_name()}, {"peaks", results.peaks}, {"runs", results.runs}, {"ratios", results.ratios}},
+         table(results.runs, results.ratios));
   return 0;
 }
 

@@ -91,8 +91,9 @@ def torch_losses(rows, dtype):
 
 
 def mindspore_python():
-    local = ROOT / ".venv" / "mindspore" / "bin" / "python"
-    return os.environ.get("LAMINA_MINDSPORE_PYTHON") or (str(local) if local.exists() else None)
+    local = ROOT / ".venv" / "mindspore"
+    whole = (local / "requirements.sha256").exists()
+    return os.environ.get("LAMINA_MINDSPORE_PYTHON") or (str(local / "bin" / "python") if whole else None)
 
 
 @pytest.mark.skipif(mindspore_python() is None, reason="no MindSpore: neither .venv/mindspore nor LAMINA_MINDSPORE_PYTHON")
