@@ -3,7 +3,8 @@
 comparison goes to FOLDER/peers-MODEL-BxT-ENGINE.json.
 
 PyTorch is that of LAMINA_TORCH_PYTHON, MindSpore that of LAMINA_MINDSPORE_PYTHON (left out where it is not set), llm.c is the
-folder LAMINA_LLMC (the same). All engines take part at the first shape. Beyond it go those in fp32, but none that was more than
+folder LAMINA_LLMC (the same). All engines take part at the first shape, but none in a precision that
+the CPU has no arithmetic for. Beyond it go those in fp32, but none that was more than
 5 times slower than the fastest, and PyTorch in lower precision only where it was faster than in fp32; MindSpore stays out of the
 largest shape, where it needs more memory than two engines may have here. Standard library only.
 """
@@ -19,6 +20,22 @@ NAMES = {"gpt2": "124M", "gpt2-medium": "355M"}
 FP32 = ["torch", "torch-compile", "mindspore", "llm.c"]
 LOWER = ["torch-bf16", "torch-compile-bf16", "torch-fp16", "torch-compile-fp16"]
 FAR_BEHIND = 5.0
+
+# How many times as long a product takes as in fp32.
+PRODUCTS = """
+import json, sys, time, torch
+torch.set_num_threads(int(sys.argv[1]))
+def seconds(dtype):
+    a, b = torch.randn(256, 768).to(dtype), torch.randn(768, 3072).to(dtype)
+    times = []
+    for _ in range(3):
+        start = time.perf_counter()
+        a @ b
+        times.append(time.perf_counter() - start)
+    return min(times)
+single = seconds(torch.float32)
+print(json.dumps({"bf16": seconds(torch.bfloat16) / single, "fp16": seconds(torch.float16) / single}))
+"""
 
 
 def compare(program, folder, shape, engine):
@@ -46,6 +63,16 @@ def engines_beyond(first):
     return [engine for engine in times if times[engine] <= FAR_BEHIND * fastest and (engine in FP32 or times[engine] < single)]
 
 
+def emulated():
+    """PyTorch's engines in a precision that this CPU has no arithmetic for: minutes for a step, and nothing learned."""
+    command = [os.environ["LAMINA_TORCH_PYTHON"], "-c", PRODUCTS, str(len(os.sched_getaffinity(0)))]
+    times = json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
+    for precision, ratio in times.items():
+        if ratio > FAR_BEHIND:
+            print(f"bench_table: without PyTorch in {precision}: a product takes {ratio:.0f} times as long as in fp32", file=sys.stderr)
+    return {engine for engine in LOWER if times[engine.rsplit("-", 1)[1]] > FAR_BEHIND}
+
+
 def header(out):
     print("| model | batch × tokens | versus | Lamina | the other | ratio | share of FMA peak | process memory ÷ the other's |", file=out)
     print("|---|---|---|---|---|---|---|---|", file=out, flush=True)
@@ -66,6 +93,7 @@ def main():
               if not os.environ.get(variable)}
     for engine in sorted(absent):
         print(f"bench_table: without {engine}, which is not here", file=sys.stderr)
+    absent |= emulated()
     start, engines = time.monotonic(), [engine for engine in FP32 + LOWER if engine not in absent]
     header(sys.stdout)
     for shape in SHAPES:
