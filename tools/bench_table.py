@@ -3,10 +3,10 @@
 comparison goes to FOLDER/peers-MODEL-BxT-ENGINE.json.
 
 PyTorch is that of LAMINA_TORCH_PYTHON, MindSpore that of LAMINA_MINDSPORE_PYTHON (left out where it is not set), llm.c is the
-folder LAMINA_LLMC (the same). All engines take part at the first shape, but none in a precision that
-the CPU has no arithmetic for. Beyond it go those in fp32, but none that was more than
-5 times slower than the fastest, and PyTorch in lower precision only where it was faster than in fp32; MindSpore stays out of the
-largest shape, where it needs more memory than two engines may have here. Standard library only.
+folder LAMINA_LLMC (the same). All engines take part at the first shape, but none in a precision that the CPU has no arithmetic
+for. Beyond it go those in fp32, but none that was more than 5 times slower than the fastest, and PyTorch in lower precision only
+where it was faster than in fp32; MindSpore stays out of the largest shape, where it needs more memory than two engines may have
+here. Standard library only.
 """
 import json
 import os
