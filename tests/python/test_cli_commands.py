@@ -217,6 +217,7 @@ def test_a_signal_takes_the_workers_and_their_folder_along(tmp_path):
         wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip())
         assert list(temporary.iterdir())
         program.send_signal(signal.SIGTERM)
+        program.send_signal(signal.SIGTERM)  # as timeout(1) does: to the program and to its group
         said = program.communicate(timeout=30)[1]
     assert program.returncode == 143 and b"error" not in said, said
     assert not list(temporary.iterdir())
