@@ -39,8 +39,8 @@ build-test:
 test-full: build-test tidy asan tsan fuzz  ## all of it: 124M shapes, loss curves, sanitizers
 	@LAMINA_TEST_FULL=1 $(RUN_TESTS) --build build/release --python "$(PYTHON)" --jobs $(JOBS)
 
-bench: build-test  ## measure, with PyTorch side by side
-	@tools/bench.sh build/release/lamina "$(PYTHON)"
+bench: build-test  ## measure, with PyTorch and MindSpore side by side
+	@tools/bench.sh build/release/lamina "$(PYTHON)" "$$(tools/setup-venv.sh mindspore || true)"
 
 check:  ## format, layers, budgets, symbols of the kernels
 	@tools/setup-debian.sh build check

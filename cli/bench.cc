@@ -52,6 +52,12 @@ Json steps_json(const ModelSource& model, const ShapeOptions& shape, int64_t seq
           {"peak_fraction", peak_fraction(flops, times.least() * 1e-3, peak_gflops)}};
 }
 
+void report(bool json, const Json& result, const std::string& text) {
+  if (!json) return print(text);
+  say_line(text.substr(0, text.find_last_not_of('\n') + 1));
+  print_json(result);
+}
+
 int64_t process_peak_bytes() {
   std::ifstream status("/proc/self/status");
   std::string line;
@@ -69,10 +75,11 @@ void add_bench(const Command& program) {
   command.json(options->json);
   add_bench_kernels(command);
   add_bench_step(command);
+  add_bench_ablation(command);
   add_bench_peers(command);
   command.run([options](bool below) -> Action {
     if (below == options->signature)
-      throw_error(ErrorCode::usage, "lamina bench: expected kernels, step, peers or --signature, got {}",
+      throw_error(ErrorCode::usage, "lamina bench: expected kernels, step, ablation, peers or --signature, got {}",
                   below ? "both" : "none");
     if (below) return {};
     return [options] { return run(*options); };

@@ -9,6 +9,7 @@ namespace lamina::cli {
 
 void add_bench_kernels(const Command& bench);
 void add_bench_step(const Command& bench);
+void add_bench_ablation(const Command& bench);
 void add_bench_peers(const Command& bench);
 
 struct StepTimes {
@@ -21,6 +22,10 @@ struct StepTimes {
 // What one run of whole steps says of itself, whoever made them. `peak_gflops` is that of the threads in use.
 Json steps_json(const ModelSource& model, const ShapeOptions& shape, int64_t seq, int threads, const StepTimes& times,
                 double peak_gflops);
+
+// One result for programs or for people: as JSON on standard output, with the text on standard error, or the text
+// alone.
+void report(bool json, const Json& result, const std::string& text);
 
 // The most memory this process ever held, as the system counts it; 0 where it does not say.
 int64_t process_peak_bytes();

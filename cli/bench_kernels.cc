@@ -1,4 +1,5 @@
-// lamina bench kernels: each kernel alone, as a fraction of the peak measured in the same run.
+// lamina bench kernels: each kernel alone, as a fraction of the peak or of the bandwidth of memory measured in the same
+// run, whichever bounds it.
 #include <algorithm>
 
 #include "base/cpu.h"
@@ -27,10 +28,17 @@ void for_each_option(O& o, F&& f) {
 struct Timed {
   KernelCase wanted;
   std::string kernel;
+  Work work;
   Timing timing;
-  double gflops() const { return wanted.flops / timing.seconds * 1e-9; }
-  double gb_s() const { return wanted.bytes / timing.seconds * 1e-9; }
-  double peak_fraction() const { return gflops() / timing.peak_gflops; }
+
+  double gflops() const { return work.operations / timing.seconds * 1e-9; }
+  double gb_s() const { return work.bytes() / timing.seconds * 1e-9; }
+  double peak_fraction() const { return gflops() / timing.roof.gflops; }
+  double memory_fraction() const { return gb_s() / timing.roof.in_place_gb_s; }
+  bool memory_bound() const { return timing.roof.memory_bound(work); }
+  // The least time that this machine allows: that of the operations or that of the bytes.
+  double bound_seconds() const { return std::max(timing.roof.compute_seconds(work), timing.roof.memory_seconds(work)); }
+  double bound_fraction() const { return bound_seconds() / timing.seconds; }
 };
 
 // What the GEMMs of a step take, each at its own fraction of the peak, against what they would take at the peak.
@@ -38,15 +46,37 @@ double gemm_fraction(const std::vector<Timed>& timed) {
   double at_peak = 0.0, taken = 0.0;
   for (const Timed& t : timed) {
     if (t.wanted.per_step == 0) continue;
-    const double flops = t.wanted.flops * static_cast<double>(t.wanted.per_step);
+    const double flops = t.work.operations * static_cast<double>(t.wanted.per_step);
     at_peak += flops;
     taken += flops / t.peak_fraction();
   }
   return at_peak / taken;
 }
 
-Json run_json(const Timed& t, Isa isa, int threads, double peak_gb_s) {
-  const bool compute = t.wanted.flops > 0.0;
+// Each kernel between windows of what bounds it. Of what does not, the best of all windows: there it only has to be far
+// enough away.
+std::vector<Timed> time_all(ThreadTeam& team, Isa isa, double seconds, Roof& roof) {
+  MemoryProbe probe(isa, team);
+  roof = {fma_peak_gflops(isa, team, kPeakSeconds), probe.read_gb_s(kPeakSeconds), probe.in_place_gb_s(kPeakSeconds)};
+  std::vector<Timed> timed;
+  for (const std::vector<KernelCase>& cases : {gemm_cases(), other_cases()})
+    for (const KernelCase& wanted : cases) {
+      BoundCase bound(wanted, isa, team.size(), roof);
+      timed.push_back({wanted, bound.kernel().id, bound.work(), bound.time(team, probe, seconds)});
+      roof.raise(timed.back().timing.roof);
+    }
+  for (Timed& t : timed) {
+    Roof& own = t.timing.roof;
+    if (own.gflops == 0.0) own.gflops = roof.gflops;
+    if (own.read_gb_s == 0.0) own.read_gb_s = roof.read_gb_s;
+    if (own.in_place_gb_s == 0.0) own.in_place_gb_s = roof.in_place_gb_s;
+  }
+  return timed;
+}
+
+Json run_json(const Timed& t, Isa isa, int threads) {
+  const Roof& roof = t.timing.roof;
+  const bool memory = t.memory_bound();
   return {{"kernel", op_name(t.wanted.op)},
           {"id", t.kernel},
           {"shape", t.wanted.shape},
@@ -54,19 +84,29 @@ Json run_json(const Timed& t, Isa isa, int threads, double peak_gb_s) {
           {"isa", isa_name(isa)},
           {"threads", threads},
           {"ms", t.timing.seconds * 1e3},
-          {"gflops", compute ? Json(t.gflops()) : Json(nullptr)},
-          {"peak_gflops", compute ? Json(t.timing.peak_gflops) : Json(nullptr)},
-          {"peak_fraction", compute ? Json(t.peak_fraction()) : Json(nullptr)},
-          {"gb_s", compute ? Json(nullptr) : Json(t.gb_s())},
-          {"memory_fraction", compute ? Json(nullptr) : Json(t.gb_s() / peak_gb_s)}};
+          {"flops", t.work.operations},
+          {"bytes", t.work.bytes()},
+          {"flops_per_byte", t.work.operations / t.work.bytes()},
+          {"gflops", t.gflops()},
+          {"peak_gflops", roof.gflops},
+          {"peak_fraction", t.peak_fraction()},
+          {"gb_s", t.gb_s()},
+          {"memory_fraction", memory ? Json(t.memory_fraction()) : Json(nullptr)},
+          {"bound", memory ? "memory" : "compute"},
+          {"bound_ms", t.bound_seconds() * 1e3},
+          {"bound_fraction", t.bound_fraction()}};
 }
 
 std::string run_text(const Timed& t) {
-  const std::string head =
-      fmt::format("{:<22} {:<24} {:>9.3f} ms", op_name(t.wanted.op), t.wanted.shape, t.timing.seconds * 1e3);
-  if (t.wanted.flops == 0.0) return fmt::format("{} {:>8.1f} GB/s\n", head, t.gb_s());
-  return fmt::format("{} {:>8.1f} Gflop/s  {:.3f} of peak {:.1f}\n", head, t.gflops(), t.peak_fraction(),
-                     t.timing.peak_gflops);
+  const std::string rate =
+      t.memory_bound() ? fmt::format("{:>7.1f} GB/s", t.gb_s()) : fmt::format("{:>7.1f} Gflop/s", t.gflops());
+  return fmt::format("{:<21} {:<22} {:>9.3f} ms {:<15} {:>8.1f} MB {:>8.2f} flop/byte  {:.3f} of {}\n",
+                     op_name(t.wanted.op), t.wanted.shape, t.timing.seconds * 1e3, rate, t.work.bytes() * 1e-6,
+                     t.work.operations / t.work.bytes(), t.bound_fraction(), t.memory_bound() ? "memory" : "peak");
+}
+
+Json peaks_json(const Roof& roof) {
+  return {{"fp32_gflops", roof.gflops}, {"memory_gb_s", roof.read_gb_s}, {"memory_in_place_gb_s", roof.in_place_gb_s}};
 }
 
 int run(const Options& options) {
@@ -74,29 +114,20 @@ int run(const Options& options) {
   const Isa isa = select_isa();
   const int threads = thread_count(options.threads);
   ThreadTeam team(threads);
-  double peak = fma_peak_gflops(isa, team, kPeakSeconds);
-  const double memory = memory_read_gb_s(isa, team, kPeakSeconds);
-  std::vector<Timed> timed;
-  for (const std::vector<KernelCase>& cases : {gemm_cases(), other_cases()})
-    for (const KernelCase& wanted : cases) {
-      BoundCase bound(wanted, isa, threads);
-      timed.push_back({wanted, bound.kernel().id, bound.time(team, options.seconds)});
-      peak = std::max(peak, timed.back().timing.peak_gflops);
-    }
+  Roof roof;
+  const std::vector<Timed> timed = time_all(team, isa, options.seconds, roof);
   const double fraction = gemm_fraction(timed);
-  if (options.json) {
-    Json runs = Json::array();
-    for (const Timed& t : timed) runs.push_back(run_json(t, isa, threads, memory));
-    print_json({{"cpu", cpu_name()},
-                {"peaks", {{"fp32_gflops", peak}, {"memory_gb_s", memory}}},
-                {"runs", runs},
-                {"gemm_fraction", fraction}});
-    return 0;
+  Json runs = Json::array();
+  std::string text =
+      fmt::format("{}, {}, {} threads: {:.1f} Gflop/s fp32, {:.1f} GB/s read, {:.1f} GB/s updated in place\n",
+                  cpu_name(), isa_name(isa), threads, roof.gflops, roof.read_gb_s, roof.in_place_gb_s);
+  for (const Timed& t : timed) {
+    runs.push_back(run_json(t, isa, threads));
+    text += run_text(t);
   }
-  print(fmt::format("{}, {}, {} threads: {:.1f} Gflop/s fp32, {:.1f} GB/s read\n", cpu_name(), isa_name(isa), threads,
-                    peak, memory));
-  for (const Timed& t : timed) print(run_text(t));
-  print(fmt::format("GEMM of a step of GPT-2 124M, weighted by flops: {:.3f} of peak\n", fraction));
+  text += fmt::format("GEMM of a step of GPT-2 124M, weighted by flops: {:.3f} of peak\n", fraction);
+  report(options.json, {{"cpu", cpu_name()}, {"peaks", peaks_json(roof)}, {"runs", runs}, {"gemm_fraction", fraction}},
+         text);
   return 0;
 }
 

@@ -1,45 +1,20 @@
 // lamina bench peers: whole steps of training beside other engines. Each engine is a process of its own; for each peer
 // the steps of it and of Lamina alternate, so that the neighbours on a shared machine hit both alike.
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
-#include <fstream>
 
 #include "base/cpu.h"
 #include "bench.h"
-#include "embedded/kLlmcPeer.h"
-#include "embedded/kTorchPeer.h"
-#include "io/hf_config.h"
 #include "io/json.h"
+#include "peer_engines.h"
+#include "signals.h"
 #include "train/version.h"
 #include "worker.h"
 
 namespace lamina::cli {
 namespace {
 
-struct Options : ShapeOptions {
-  std::vector<std::string> versus;
-  std::string llmc;
-  int64_t steps = 10;
-  int64_t warmup = 2;
-  bool json = false;
-  Options() {
-    dropout = 0.0;
-    clip = 1.0;
-  }
-};
-
-template <OptionsOf<Options> O, typename F>
-void for_each_option(O& o, F&& f) {
-  f(OptionRow{"versus", "ENGINE",
-              "torch, torch-compile or llm.c (default: torch); may be repeated. PyTorch is that of the Python "
-              "that LAMINA_TORCH_PYTHON names, else of .venv/torch, else of python3"},
-    o.versus);
-  f(OptionRow{"llmc", "DIR", "where llm.c's train_gpt2.c is; it is compiled with cc for this machine"}, o.llmc);
-  f(OptionRow{"steps", "N", "steps of each engine that are timed", kFromOne}, o.steps);
-  f(OptionRow{"warmup", "N", "steps of each before them", kFromOne}, o.warmup);
-  for_each_shape_option(o, f);
-}
+constexpr char kTorchBest[] = "torch-best";
 
 // One engine's side of a comparison.
 struct Timed {
@@ -61,34 +36,64 @@ struct TemporaryFolder {
   }
 };
 
+// How many rounds there are, once the steps of one are known.
+int64_t round_count(const PeerOptions& options, double longest_ms) {
+  constexpr double kLongMs = 10e3;
+  return options.steps.value_or(longest_ms > kLongMs ? 3 : 5);
+}
+
 class Peers {
  public:
-  explicit Peers(const Options& options)
+  explicit Peers(const PeerOptions& options)
       : options_(options), model_(open_model(options.model)), threads_(thread_count(options.threads)) {
     model_.config = with_dropout(model_.config, options.dropout);
     seq_ = resolve_seq(options, model_.config);
-    std::ofstream(config_path()) << hf_config_text(model_.config);
   }
 
   // Lamina's steps and the peer's in turn.
-  std::pair<Timed, Timed> compare(const std::string& peer) {
-    Worker ours("lamina", own_command(), {});
+  std::pair<Timed, Timed> compare(const PeerEngine& peer) {
+    const std::string name(peer.name);
+    const PeerTask task{options_, model_.config, seq_, threads_, folder_.path};
+    Worker ours("lamina", own_command(task), {});
     ours.read();  // ready: only one engine warms up at a time
-    Worker theirs(peer, peer_command(peer), {fmt::format("OMP_NUM_THREADS={}", threads_)});
+    Worker theirs(name, peer_command(peer, task), {fmt::format("OMP_NUM_THREADS={}", threads_)});
     theirs.read();
     std::pair<Timed, Timed> out;
-    for (int64_t i = 0; i < options_.steps; ++i) {
-      out.first.times.ms.push_back(answer("lamina", ours.ask())["step_ms"].as<double>());
-      out.second.times.ms.push_back(answer(peer, theirs.ask())["step_ms"].as<double>());
-    }
+    std::vector<double>&own_ms = out.first.times.ms, &other_ms = out.second.times.ms;
+    do {
+      own_ms.push_back(answer("lamina", ours.ask())["step_ms"].as<double>());
+      other_ms.push_back(answer(name, theirs.ask())["step_ms"].as<double>());
+    } while (std::ssize(own_ms) < round_count(options_, std::max(own_ms[0], other_ms[0])));
     out.second.last = theirs.finish();
     out.first.last = ours.finish();
     return out;
   }
 
-  Json run_json(const std::string& engine, const std::string& version, const Timed& timed, double peak) const {
-    JsonReader said = answer(engine, timed.last);
-    if (said["runs"].present()) said = said["runs"].entry(0);
+  Json own_json(const Timed& timed) const {
+    const JsonReader said = answer("lamina", timed.last);
+    Json out = run_json("lamina", kVersion, timed, said["runs"].entry(0), peak(timed));
+    out["vocab_size"] = model_.config.vocab_size;
+    return out;
+  }
+
+  // `own` is Lamina's side of the same comparison.
+  Json peer_json(const PeerEngine& engine, const Timed& timed, const Timed& own) const {
+    const std::string name(engine.name);
+    const JsonReader said = answer(name, timed.last);
+    Json out = run_json(name, said["engine_version"].as<std::string>(), timed, said, peak(own));
+    out["precision"] = engine.precision;
+    out["vocab_size"] = said["vocab_size"].count();
+    out["settings"] = said["settings"].as<std::string>();
+    return out;
+  }
+
+  int64_t seq() const { return seq_; }
+
+ private:
+  static double peak(const Timed& own) { return answer("lamina", own.last)["peaks"]["fp32_gflops"].as<double>(); }
+
+  Json run_json(const std::string& engine, const std::string& version, const Timed& timed, const JsonReader& said,
+                double peak) const {
     Json out = steps_json(model_, options_, seq_, threads_, timed.times, peak);
     out["engine"] = engine;
     out["engine_version"] = version;
@@ -97,134 +102,90 @@ class Peers {
     return out;
   }
 
-  int64_t seq() const { return seq_; }
-
- private:
-  std::string config_path() const { return folder_.path + "/config.json"; }
-
-  std::vector<std::string> own_command() const {
-    std::vector<std::string> out{"/proc/self/exe", "bench", "step", "--turns", "--json"};
-    const auto add = [&](const char* name, const std::string& value) { out.insert(out.end(), {name, value}); };
-    add("--model", config_path());
-    add("--batch", fmt::format("{}", options_.batch));
-    add("--seq", fmt::format("{}", seq_));
-    add("--accumulate", fmt::format("{}", options_.accumulate));
-    add("--threads", fmt::format("{}", threads_));
-    add("--warmup", fmt::format("{}", options_.warmup));
-    add("--clip", fmt::format("{}", options_.clip));
-    add("--clip-layer", fmt::format("{}", options_.clip_layer));
-    add("--betas", fmt::format("{},{}", options_.betas[0], options_.betas[1]));
-    add("--eps", fmt::format("{}", options_.eps));
-    add("--weight-decay", fmt::format("{}", options_.weight_decay));
-    add("--dropout", fmt::format("{}", *options_.dropout));
-    if (!options_.memory_limit.empty()) add("--memory-limit", options_.memory_limit);
-    add("--recompute", options_.recompute);
-    for (const std::string& pass : options_.passes) add("--passes", pass);
-    return out;
-  }
-
-  std::vector<std::string> peer_command(const std::string& peer) const {
-    return peer == "llm.c" ? llmc_command() : torch_command(peer == "torch-compile");
-  }
-
-  std::vector<std::string> torch_command(bool compile) const {
-    const char* python = std::getenv("LAMINA_TORCH_PYTHON");
-    const char* local = ".venv/torch/bin/python";
-    const std::string found = python != nullptr ? python : std::filesystem::exists(local) ? local : "python3";
-    const Json options{{"config", Json::parse(hf_config_text(model_.config))},
-                       {"batch", options_.batch},
-                       {"seq", seq_},
-                       {"accumulate", options_.accumulate},
-                       {"threads", threads_},
-                       {"warmup", options_.warmup},
-                       {"clip", options_.clip},
-                       {"clip_layer", options_.clip_layer},
-                       {"betas", options_.betas},
-                       {"eps", options_.eps},
-                       {"weight_decay", options_.weight_decay},
-                       {"compile", compile}};
-    return {found, "-c", kTorchPeer, options.dump()};
-  }
-
-  std::vector<std::string> llmc_command() const {
-    const std::string source = folder_.path + "/llmc.c", program = folder_.path + "/llmc";
-    std::ofstream(source) << kLlmcPeer;
-    run_command("compiling llm.c", {"cc", "-Ofast", "-march=native", "-fopenmp", "-DOMP", "-w", "-I", options_.llmc,
-                                    source, "-o", program, "-lm"});
-    std::vector<std::string> out{program, folder_.path + "/weights.bin"};
-    for (int64_t number : {options_.batch, seq_, options_.warmup, model_.config.vocab_size, model_.config.n_positions,
-                           model_.config.n_layer, model_.config.n_head, model_.config.n_embd})
-      out.push_back(fmt::format("{}", number));
-    for (double number : {options_.betas[0], options_.betas[1], options_.eps, options_.weight_decay})
-      out.push_back(fmt::format("{}", number));
-    return out;
-  }
-
-  const Options& options_;
+  const PeerOptions& options_;
   ModelSource model_;
   int threads_;
   int64_t seq_ = 0;
   TemporaryFolder folder_;
 };
 
-void check(const Options& options) {
+std::string table(const Json& runs, const Json& ratios) {
+  std::string out = fmt::format("{:<18} {:>12} {:>12} {:>10} {:>8} {:>10}\n", "engine", "least ms", "median ms",
+                                "tokens/s", "of peak", "peak GiB");
+  for (const Json& run : runs)
+    out += fmt::format("{:<18} {:>12.1f} {:>12.1f} {:>10.0f} {:>8.3f} {:>10.2f}\n", run["engine"].get<std::string>(),
+                       run["step_ms_min"].get<double>(), run["step_ms_median"].get<double>(),
+                       run["tokens_per_s"].get<double>(), run["peak_fraction"].get<double>(),
+                       run["process_peak_bytes"].get<double>() / (1 << 30));
+  for (const Json& ratio : ratios)
+    out +=
+        fmt::format("{:.2f} times as fast as {}\n", ratio["ratio"].get<double>(), ratio["versus"].get<std::string>());
+  return out;
+}
+
+struct Results {
+  Json peaks, runs = Json::array(), ratios = Json::array();
+};
+
+Json ratio_json(const Peers& peers, const PeerOptions& options, const std::string& versus, double ratio) {
+  return {{"versus", versus}, {"batch", options.batch}, {"seq", peers.seq()}, {"ratio", ratio}};
+}
+
+// torch-best stands for all of PyTorch's engines.
+std::vector<std::string> engines_of(const PeerOptions& options, bool& best) {
+  std::vector<std::string> out;
+  const auto add = [&](const std::string& name) {
+    if (std::find(out.begin(), out.end(), name) == out.end()) out.push_back(name);
+  };
+  for (const std::string& name : options.versus) {
+    if (name != kTorchBest) add(name);
+    if (name != kTorchBest) continue;
+    best = true;
+    for (const std::string& engine : torch_engines()) add(engine);
+  }
+  if (out.empty()) out.push_back("torch");
+  return out;
+}
+
+Results compare_all(const PeerOptions& options) {
+  bool best = false;
+  std::vector<const PeerEngine*> engines;
+  for (const std::string& name : engines_of(options, best)) engines.push_back(&find_engine(name));
+  for (const PeerEngine* engine : engines) check_engine(*engine, options);
+  Peers peers(options);
+  Results out;
+  std::pair<double, std::string> fastest{1e300, ""};
+  for (const PeerEngine* engine : engines) {
+    say("lamina and {} in turn", engine->name);
+    const auto [ours, theirs] = peers.compare(*engine);
+    const double ratio = theirs.times.least() / ours.times.least();
+    out.peaks = answer("lamina", ours.last)["peaks"].object();
+    out.runs.push_back(peers.own_json(ours));
+    out.runs.push_back(peers.peer_json(*engine, theirs, ours));
+    out.ratios.push_back(ratio_json(peers, options, std::string(engine->name), ratio));
+    if (engine->kind == PeerEngine::Kind::torch) fastest = std::min(fastest, {ratio, std::string(engine->name)});
+  }
+  if (!best) return out;
+  out.ratios.push_back(ratio_json(peers, options, kTorchBest, fastest.first));
+  out.ratios.back()["engine"] = fastest.second;
+  return out;
+}
+
+int run(const PeerOptions& options) {
   check_options(options);
   validate(options);
-  for (const std::string& peer : options.versus)
-    if (peer != "torch" && peer != "torch-compile" && peer != "llm.c")
-      bad_value("versus", "torch, torch-compile or llm.c", peer);
-  const bool llmc = std::find(options.versus.begin(), options.versus.end(), "llm.c") != options.versus.end();
-  if (llmc && !std::filesystem::exists(options.llmc + "/train_gpt2.c"))
-    throw_error(ErrorCode::usage, "--llmc: expected the folder of llm.c's train_gpt2.c, got \"{}\"", options.llmc);
-  if (!llmc) return;
-  const auto lacks = [](const char* option, const char* what, double neutral, double given) {
-    if (given != neutral)
-      throw_error(ErrorCode::usage, "{}: llm.c's C trainer has no {}, expected {}, got {}", option, what, neutral,
-                  given);
-  };
-  lacks("--accumulate", "accumulation", 1.0, static_cast<double>(options.accumulate));
-  lacks("--dropout", "dropout", 0.0, *options.dropout);
-  lacks("--clip-layer", "clipping", 0.0, options.clip_layer);
-  if (options.clip > 0.0) say("llm.c's C trainer has no clipping: its steps leave --clip {} out", options.clip);
-}
-
-void print_table(const Json& runs, const Json& ratios) {
-  print(fmt::format("{:<15} {:>12} {:>12} {:>10} {:>8} {:>10}\n", "engine", "least ms", "median ms", "tokens/s",
-                    "of peak", "peak GiB"));
-  for (const Json& run : runs)
-    print(fmt::format("{:<15} {:>12.1f} {:>12.1f} {:>10.0f} {:>8.3f} {:>10.2f}\n", run["engine"].get<std::string>(),
-                      run["step_ms_min"].get<double>(), run["step_ms_median"].get<double>(),
-                      run["tokens_per_s"].get<double>(), run["peak_fraction"].get<double>(),
-                      run["process_peak_bytes"].get<double>() / (1 << 30)));
-  for (const Json& ratio : ratios)
-    print(
-        fmt::format("{:.2f} times as fast as {}\n", ratio["ratio"].get<double>(), ratio["versus"].get<std::string>()));
-}
-
-int run(const Options& given) {
-  Options options = given;
-  if (options.versus.empty()) options.versus = {"torch"};
-  check(options);
-  Peers peers(options);
-  Json runs = Json::array(), ratios = Json::array(), peaks;
-  for (const std::string& peer : options.versus) {
-    say("lamina and {} in turn, {} steps each", peer, options.steps);
-    const auto [ours, theirs] = peers.compare(peer);
-    const JsonReader measured = answer("lamina", ours.last)["peaks"];
-    peaks = measured.object();
-    const double peak = measured["fp32_gflops"].as<double>();
-    runs.push_back(peers.run_json("lamina", kVersion, ours, peak));
-    runs.push_back(peers.run_json(peer, answer(peer, theirs.last)["engine_version"].as<std::string>(), theirs, peak));
-    ratios.push_back({{"versus", peer},
-                      {"batch", options.batch},
-                      {"seq", peers.seq()},
-                      {"ratio", theirs.times.least() / ours.times.least()}});
+  const StopGuard guard;  // a signal ends the workers and takes the folder away
+  Results results;
+  try {
+    results = compare_all(options);
+  } catch (const Error&) {
+    if (stop_signal() == 0) throw;
+    say("lamina: stopped by a signal");
+    return 128 + stop_signal();
   }
-  if (options.json) {
-    print_json({{"cpu", cpu_name()}, {"peaks", peaks}, {"runs", runs}, {"ratios", ratios}});
-    return 0;
-  }
-  print_table(runs, ratios);
+  report(options.json,
+         {{"cpu", cpu_name()}, {"peaks", results.peaks}, {"runs", results.runs}, {"ratios", results.ratios}},
+         table(results.runs, results.ratios));
   return 0;
 }
 
@@ -232,7 +193,7 @@ int run(const Options& given) {
 
 void add_bench_peers(const Command& bench) {
   const Command command = bench.add("peers", "whole steps of training beside other engines, in turn");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<PeerOptions>();
   command.options(*options);
   command.run(options, &run);
 }

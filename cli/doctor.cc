@@ -74,7 +74,7 @@ int run(const Options& options) {
   const int threads = thread_count(options.threads);
   ThreadTeam one(1), all(threads);
   const Peak fp32{fma_peak_gflops(isa, one, kSeconds), fma_peak_gflops(isa, all, kSeconds)};
-  const Peak memory{memory_read_gb_s(isa, one, kSeconds), memory_read_gb_s(isa, all, kSeconds)};
+  const Peak memory{MemoryProbe(isa, one).read_gb_s(kSeconds), MemoryProbe(isa, all).read_gb_s(kSeconds)};
   const std::vector<std::string> warnings = find_warnings(isa, threads);
   Json isas = Json::array();
   for (Isa available : available_isas()) isas.push_back(isa_name(available));

@@ -2,107 +2,144 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 
 #include "base/error.h"
 #include "base/rng.h"
-#include "kernels/peak.h"
 
 namespace lamina::cli {
 namespace {
 
-constexpr double kWindow = 0.003;  // seconds in which the peak is looked at
+constexpr double kWindow = 0.003;              // seconds in which the peak is looked at
+constexpr int64_t kCold = int64_t{256} << 20;  // bytes between two uses of the same operands
 constexpr int64_t kTokens = 1024, kWidth = 768, kHeads = 12, kVocab = 50257, kLayers = 12;
 constexpr int64_t kInner = 4 * kWidth;
-constexpr int32_t kIdRange = 50257;
 
-double number(int64_t value) { return static_cast<double>(value); }
-
-std::string size_text(const Shape& shape) { return shape.text(); }
+const Operand kNone{.shape = {1}, .absent = true};
 
 void add_gemms(std::vector<KernelCase>& cases, int64_t K, int64_t N, int64_t per_step) {
-  const Operand x{{kTokens, K}}, dy{{kTokens, N}}, weight{{K, N}, true}, bias{{N}},
-      none{{1}, false, false, Fill::zero, true};
+  const Operand x{{kTokens, K}}, dy{{kTokens, N}}, weight{{K, N}, true}, bias{{N}};
   const std::string shape = fmt::format("{}x{}x{}", kTokens, K, N);
-  const double flops = 2.0 * number(kTokens) * number(K) * number(N);
-  cases.push_back(
-      {Op::linear, shape, {x, weight, N == kVocab ? none : bias, none}, {dy}, NoAttrs{}, flops, 0.0, per_step});
-  cases.push_back({Op::linear_bwd_input, shape, {dy, weight, none}, {x}, NoAttrs{}, flops, 0.0, per_step});
-  cases.push_back({Op::linear_bwd_weight, shape, {x, dy, none}, {weight}, NoAttrs{}, flops, 0.0, per_step});
-}
-
-double operand_bytes(const KernelCase& c) {
-  double bytes = 0.0;
-  for (const std::vector<Operand>* list : {&c.in, &c.out})
-    for (const Operand& operand : *list)
-      if (!operand.absent) bytes += 4.0 * number(operand.shape.elements());
-  return bytes;
+  cases.push_back({Op::linear, shape, {x, weight, N == kVocab ? kNone : bias, kNone}, {dy}, NoAttrs{}, per_step});
+  cases.push_back({Op::linear_bwd_input, shape, {dy, weight, kNone}, {x}, NoAttrs{}, per_step});
+  cases.push_back({Op::linear_bwd_weight, shape, {x, dy, kNone}, {weight}, NoAttrs{}, per_step});
 }
 
 std::vector<KernelCase> attention_cases() {
-  const Shape x{1, kTokens, kWidth};
   const AttentionAttrs attrs{.n_head = kHeads, .scale = 0.125, .stride = kTokens};
-  const Operand any{x}, lse{{1, kHeads, kTokens}, false, false, Fill::large};
-  const Operand begin{{1, kTokens}, false, true, Fill::zero}, none{{1}, false, false, Fill::zero, true};
-  // Two products over the visible half of the scores forward; five backward.
-  const double product = 2.0 * number(kTokens) * number(kTokens + 1) / 2.0 * number(kWidth);
+  const Operand any{{1, kTokens, kWidth}}, lse{{1, kHeads, kTokens}, false, Dtype::f32, Fill::large};
+  const Operand begin{{1, kTokens}, false, Dtype::i32, Fill::zero};
+  const Operand token{{1, 1, kWidth}}, past{{1}, false, Dtype::i32, Fill::last};
+  const Operand count{{1}, false, Dtype::i32, Fill::one}, first{{1}, false, Dtype::i32, Fill::zero};
   const std::string shape = fmt::format("1x{}x{} {} heads", kTokens, kWidth, kHeads);
-  return {{Op::attention, shape, {any, any, any, begin, none, none}, {any, lse}, attrs, 2.0 * product, 0.0, 0},
-          {Op::attention_bwd,
-           shape,
-           {any, any, any, any, any, lse, begin, none, none},
-           {any, any, any},
-           attrs,
-           5.0 * product,
-           0.0,
-           0}};
+  return {{Op::attention, shape, {any, any, any, begin, kNone, kNone}, {any, lse}, attrs},
+          {Op::attention_bwd, shape, {any, any, any, any, any, lse, begin, kNone, kNone}, {any, any, any}, attrs},
+          {.op = Op::attention_cached,
+           .shape = fmt::format("1 after {}", kTokens - 1),
+           .in = {token, token, token, any, any, past, count, first},
+           .out = {token, any, any},
+           .attrs = attrs,
+           .in_place = {{1, 3}, {2, 4}}}};
 }
 
-std::vector<KernelCase> memory_cases() {
-  const Operand x{{kTokens, kWidth}}, wide{{kTokens, kInner}}, logits{{kTokens, kVocab}};
-  const Operand row{{kTokens}}, ones{{kTokens}, false, false, Fill::one}, large{{kTokens}, false, false, Fill::large};
-  const Operand ids{{kTokens}, false, true, Fill::ids}, channel{{kWidth}}, none{{1}, false, false, Fill::zero, true};
-  const Operand weight{{kWidth, kInner}, true}, moment{{kWidth, kInner}, true, false, Fill::one};
-  const Operand hyper{{3}, false, false, Fill::one}, one{{1}, false, false, Fill::one};
+std::vector<KernelCase> row_cases() {
+  const Operand x{{kTokens, kWidth}}, row{{kTokens}}, channel{{kWidth}};
+  const Operand ones{{kTokens}, false, Dtype::f32, Fill::one}, large{{kTokens}, false, Dtype::f32, Fill::large};
+  const Operand ids{{kTokens}, false, Dtype::i32, Fill::ids}, logits{{kTokens, kVocab}};
+  const Operand table{{kWidth, kVocab}, true}, rows{{1, kTokens, kWidth}},
+      row_ids{{1, kTokens}, false, Dtype::i32, Fill::ids};
+  const std::string narrow = x.shape.text(), wide = logits.shape.text();
+  return {{Op::layernorm, narrow, {x, channel, channel}, {x, row, row}, LayerNormAttrs{}},
+          {Op::layernorm_bwd_input, narrow, {x, x, channel, row, ones, kNone}, {x}},
+          {Op::layernorm_bwd_params, narrow, {x, x, row, ones, kNone, kNone}, {channel, channel}},
+          {Op::cross_entropy, wide, {logits, ids}, {row, row}},
+          {.op = Op::cross_entropy_bwd,
+           .shape = wide,
+           .in = {logits, ids, large, row},
+           .out = {logits},
+           .in_place = {{0, 0}}},
+          {Op::embedding, narrow, {table, row_ids}, {rows}},
+          {.op = Op::embedding_bwd,
+           .shape = narrow,
+           .in = {rows, row_ids, table},
+           .out = {table},
+           .attrs = EmbeddingBwdAttrs{kVocab},
+           .in_place = {{0, 2}}}};
+}
+
+std::vector<KernelCase> element_cases() {
+  const Operand x{{1, kTokens, kWidth}}, wide{{kTokens, kInner}}, weight{{kWidth, kInner}, true};
+  const Operand moment{{kWidth, kInner}, true, Dtype::f32, Fill::one}, hyper{{3}, false, Dtype::f32, Fill::one};
+  const Operand one{{1}, false, Dtype::f32, Fill::one};
+  const Operand rng{{2}, false, Dtype::i64, Fill::one}, sample{{1}, false, Dtype::i64, Fill::one};
   const Shape sums{(kWidth * kInner + kSquareSumBlock - 1) / kSquareSumBlock};
-  return {{Op::layernorm, size_text(x.shape), {x, channel, channel}, {x, row, row}, LayerNormAttrs{}, 0, 0, 0},
-          {Op::layernorm_bwd_input, size_text(x.shape), {x, x, channel, row, ones, none}, {x}, NoAttrs{}, 0, 0, 0},
-          {Op::layernorm_bwd_params,
-           size_text(x.shape),
-           {x, x, row, ones, none, none},
-           {channel, channel},
-           NoAttrs{},
-           0,
-           0,
-           0},
-          {Op::gelu, size_text(wide.shape), {wide}, {wide}, GeluAttrs{}, 0, 0, 0},
-          {Op::gelu_bwd, size_text(wide.shape), {wide, wide}, {wide}, GeluAttrs{}, 0, 0, 0},
-          {Op::add, size_text(x.shape), {x, x}, {x}, NoAttrs{}, 0, 0, 0},
-          {Op::linear_bwd_bias, size_text(wide.shape), {wide, none}, {Operand{{kInner}}}, NoAttrs{}, 0, 0, 0},
-          {Op::cross_entropy, size_text(logits.shape), {logits, ids}, {row, row}, NoAttrs{}, 0, 0, 0},
-          {Op::cross_entropy_bwd, size_text(logits.shape), {logits, ids, large, row}, {logits}, NoAttrs{}, 0, 0, 0},
-          {Op::square_sum, size_text(weight.shape), {weight}, {Operand{sums}}, NoAttrs{}, 0, 0, 0},
+  const std::string narrow = Shape{kTokens, kWidth}.text(), inner = wide.shape.text(), matrix = weight.shape.text();
+  const std::vector<std::pair<size_t, size_t>> first{{0, 0}};
+  return {{Op::gelu, inner, {wide}, {wide}, GeluAttrs{}},
+          {Op::gelu_bwd, inner, {wide, wide}, {wide}, GeluAttrs{}, 0, first},
+          {Op::add, narrow, {x, x}, {x}, NoAttrs{}, 0, first},
+          {Op::scale, narrow, {x}, {x}, ScaleAttrs{1.0}, 0, first},
+          {Op::dropout, narrow, {x, rng, sample}, {x}, DropoutAttrs{0.1, 0, true}},
+          {Op::linear_bwd_bias, inner, {wide, kNone}, {Operand{{kInner}}}},
+          {Op::zero, matrix, {weight}, {weight}, NoAttrs{}, 0, first},
+          {Op::square_sum, matrix, {weight}, {Operand{sums}}},
           {Op::adamw,
-           size_text(weight.shape),
+           matrix,
            {weight, moment, moment, weight, hyper, one},
            {weight, moment, moment},
            AdamWAttrs{},
            0,
-           0,
-           0}};
+           {{0, 0}, {1, 1}, {2, 2}}}};
 }
 
-void fill(void* data, int64_t elements, const Operand& operand) {
-  Rng rng(static_cast<uint64_t>(elements));
-  auto* floats = static_cast<float*>(data);
-  auto* ints = static_cast<int32_t*>(data);
-  for (int64_t i = 0; i < elements; ++i) {
-    if (operand.ints)
-      ints[i] = operand.fill == Fill::ids ? static_cast<int32_t>(rng.below(kIdRange)) : 0;
-    else if (operand.fill == Fill::random)
-      floats[i] = static_cast<float>(rng.uniform() - 0.5);
-    else
-      floats[i] = operand.fill == Fill::one ? 1.0f : operand.fill == Fill::large ? 12.0f : 0.0f;
+// What is put into an operand that is not random.
+int64_t whole_value(Fill fill, Rng& rng) {
+  switch (fill) {
+    case Fill::one: return 1;
+    case Fill::large: return 12;
+    case Fill::last: return kTokens - 1;
+    case Fill::ids: return static_cast<int64_t>(rng.below(kVocab));
+    case Fill::zero:
+    case Fill::random: break;
   }
+  return 0;
+}
+
+void fill(std::byte* data, int64_t elements, const Operand& operand) {
+  Rng rng(static_cast<uint64_t>(elements));
+  for (int64_t i = 0; i < elements; ++i) {
+    const int64_t value = whole_value(operand.fill, rng);
+    if (operand.dtype == Dtype::i32)
+      reinterpret_cast<int32_t*>(data)[i] = static_cast<int32_t>(value);
+    else if (operand.dtype == Dtype::i64)
+      reinterpret_cast<int64_t*>(data)[i] = value;
+    else
+      reinterpret_cast<float*>(data)[i] =
+          operand.fill == Fill::random ? static_cast<float>(rng.uniform() - 0.5) : static_cast<float>(value);
+  }
+}
+
+Layout layout_of(const Operand& operand, Isa isa) {
+  return operand.panel ? Layout::panel(kernel_table(isa).nr) : Layout::row_major();
+}
+
+int64_t bytes_of(const Operand& operand, Isa isa) {
+  if (operand.absent) return 0;
+  return storage_elements(operand.shape, layout_of(operand, isa)) * dtype_bytes(operand.dtype);
+}
+
+Work work_of(const KernelCase& wanted, Isa isa) {
+  const auto operands = [&](const std::vector<Operand>& list) {
+    std::vector<WorkOperand> out;
+    for (const Operand& operand : list) {
+      out.emplace_back();
+      if (!operand.absent) out.back().type = {operand.shape, operand.dtype, layout_of(operand, isa)};
+    }
+    return out;
+  };
+  std::vector<WorkOperand> in = operands(wanted.in), out = operands(wanted.out);
+  for (const auto& [o, i] : wanted.in_place) in[i].storage = out[o].storage = static_cast<int32_t>(o);
+  return lamina::work_of(wanted.op, wanted.attrs, in, out);
 }
 
 }  // namespace
@@ -118,74 +155,106 @@ std::vector<KernelCase> gemm_cases() {
 
 std::vector<KernelCase> other_cases() {
   std::vector<KernelCase> cases = attention_cases();
-  for (KernelCase& c : memory_cases()) {
-    c.bytes = operand_bytes(c);
-    cases.push_back(std::move(c));
-  }
+  for (std::vector<KernelCase> more : {row_cases(), element_cases()})
+    cases.insert(cases.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
   return cases;
 }
 
-BoundCase::BoundCase(const KernelCase& wanted, Isa isa, int threads)
-    : kernel_(find_kernel(kernel_table(isa), wanted.op)), isa_(isa), flops_(wanted.flops), attrs_(wanted.attrs) {
-  LAMINA_CHECK(kernel_ != nullptr, "no kernel for {} on {}", op_name(wanted.op), isa_name(isa));
-  bind(wanted.in, isa, in_);
-  bind(wanted.out, isa, out_);
-  args_.in = in_.data();
-  args_.out = out_.data();
-  args_.n_in = static_cast<int32_t>(in_.size());
-  args_.n_out = static_cast<int32_t>(out_.size());
-  args_.attrs = std::visit([](const auto& own) -> const void* { return &own; }, attrs_);
-  tasks_ = kernel_->tasks(args_);
-  scratch_stride_ = (kernel_->scratch(args_) + 4095) / 4096 * 4096;
-  memory_.emplace_back(scratch_stride_ * threads);
+void Roof::raise(const Roof& other) {
+  gflops = std::max(gflops, other.gflops);
+  read_gb_s = std::max(read_gb_s, other.read_gb_s);
+  in_place_gb_s = std::max(in_place_gb_s, other.in_place_gb_s);
 }
 
-void BoundCase::bind(const std::vector<Operand>& operands, Isa isa, std::vector<TensorArg>& args) {
-  for (const Operand& operand : operands) {
-    if (operand.absent) {
-      args.push_back({});
-      continue;
+double Roof::memory_seconds(const Work& work) const {
+  const double paired = std::min(work.read, work.written);
+  return ((work.written + paired) / in_place_gb_s + (work.read - paired) / read_gb_s) * 1e-9;
+}
+
+BoundCase::BoundCase(const KernelCase& wanted, Isa isa, int threads, const Roof& roof)
+    : kernel_(find_kernel(kernel_table(isa), wanted.op)), isa_(isa), attrs_(wanted.attrs), work_(work_of(wanted, isa)) {
+  LAMINA_CHECK(kernel_ != nullptr, "no kernel for {} on {}", op_name(wanted.op), isa_name(isa));
+  memory_bound_ = roof.memory_bound(work_);
+  int64_t bytes = 0;
+  for (const std::vector<Operand>* list : {&wanted.in, &wanted.out})
+    for (const Operand& operand : *list) bytes += bytes_of(operand, isa);
+  copies_.resize(memory_bound_ ? static_cast<size_t>((kCold + bytes - 1) / bytes) : 1);
+  bind(wanted);
+  tasks_ = kernel_->tasks(copies_[0].args);
+  scratch_stride_ = (kernel_->scratch(copies_[0].args) + 4095) / 4096 * 4096;
+  scratch_ = Memory(scratch_stride_ * threads);
+}
+
+void BoundCase::bind(const KernelCase& wanted) {
+  const auto tensor = [&](const Operand& operand, const TensorArg* same) {
+    if (operand.absent) return TensorArg{};
+    const int64_t bytes = bytes_of(operand, isa_);
+    memory_.emplace_back(bytes);
+    std::byte* data = memory_.back().data();
+    if (same != nullptr)
+      std::memcpy(data, same->data, static_cast<size_t>(bytes));
+    else
+      fill(data, bytes / dtype_bytes(operand.dtype), operand);
+    return TensorArg{data, operand.shape, layout_of(operand, isa_)};
+  };
+  const Copy& first = copies_[0];
+  for (Copy& copy : copies_) {
+    const bool again = &copy != &first;
+    for (size_t i = 0; i < wanted.in.size(); ++i)
+      copy.in.push_back(tensor(wanted.in[i], again ? &first.in[i] : nullptr));
+    for (size_t o = 0; o < wanted.out.size(); ++o) {
+      const auto on = std::find_if(wanted.in_place.begin(), wanted.in_place.end(),
+                                   [o](const auto& pair) { return pair.first == o; });
+      copy.out.push_back(on != wanted.in_place.end() ? copy.in[on->second]
+                                                     : tensor(wanted.out[o], again ? &first.out[o] : nullptr));
     }
-    const Layout layout = operand.panel ? Layout::panel(kernel_table(isa).nr) : Layout::row_major();
-    const int64_t elements = storage_elements(operand.shape, layout);
-    memory_.emplace_back(elements * 4);
-    fill(memory_.back().data(), elements, operand);
-    args.push_back({memory_.back().data(), operand.shape, layout});
+    copy.args = {copy.in.data(), copy.out.data(), static_cast<int32_t>(copy.in.size()),
+                 static_cast<int32_t>(copy.out.size()),
+                 std::visit([](const auto& own) -> const void* { return &own; }, attrs_)};
   }
 }
 
 double BoundCase::run_once(ThreadTeam& team) {
   struct Phase {
-    BoundCase* bound;
+    const BoundCase* bound;
+    const Args* args;
     int64_t first;
   };
+  const Args& args = copies_[next_].args;
+  next_ = (next_ + 1) % copies_.size();
   const auto start = std::chrono::steady_clock::now();
-  for_each_phase(*kernel_, args_, tasks_, [&](int64_t first, int64_t end) {
-    Phase phase{this, first};
+  for_each_phase(*kernel_, args, tasks_, [&](int64_t first, int64_t end) {
+    Phase phase{this, &args, first};
     team.run(
         end - first,
         [](void* pointer, int64_t task, int thread) noexcept {
-          const auto [c, begin] = *static_cast<const Phase*>(pointer);
-          c->kernel_->run(c->args_, begin + task, begin + task + 1,
-                          c->memory_.back().data() + thread * c->scratch_stride_);
+          const Phase& own = *static_cast<const Phase*>(pointer);
+          own.bound->kernel_->run(*own.args, own.first + task, own.first + task + 1,
+                                  own.bound->scratch_.data() + thread * own.bound->scratch_stride_);
         },
         &phase);
   });
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-Timing BoundCase::time(ThreadTeam& team, double budget) {
+void BoundCase::look(ThreadTeam& team, MemoryProbe& probe, Roof& roof) const {
+  if (!memory_bound_) {
+    roof.raise({.gflops = fma_peak_gflops(isa_, team, kWindow)});
+    return;
+  }
+  roof.raise({.in_place_gb_s = probe.in_place_gb_s(0.0)});
+  if (work_.read > work_.written) roof.raise({.read_gb_s = probe.read_gb_s(0.0)});
+}
+
+Timing BoundCase::time(ThreadTeam& team, MemoryProbe& probe, double budget) {
   const FlushDenormals flush;
-  run_once(team);
-  Timing best{.seconds = 1e9};
-  const auto look_at_peak = [&] {
-    if (flops_ > 0.0) best.peak_gflops = std::max(best.peak_gflops, fma_peak_gflops(isa_, team, kWindow));
-  };
-  look_at_peak();
+  for (size_t i = 0; i < copies_.size(); ++i) run_once(team);
+  Timing best{.seconds = 1e9, .roof = {}};
+  look(team, probe, best.roof);
   double total = 0.0;
   for (int runs = 0; runs < 3 || total < budget; ++runs) {
     const double seconds = run_once(team);
-    look_at_peak();
+    look(team, probe, best.roof);
     best.seconds = std::min(best.seconds, seconds);
     total += seconds;
   }

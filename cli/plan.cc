@@ -20,8 +20,8 @@ int run(const Options& options) {
   Json summary = plan_summary_json(model);
   if (options.json) {
     summary["predicted_step_ms"] = prediction.step_ms;
-    summary["operations"] = prediction.amounts.operations;
-    summary["bytes_moved"] = prediction.amounts.bytes;
+    summary["operations"] = prediction.operations;
+    summary["bytes_moved"] = prediction.bytes;
     summary["rates"] = {{"fp32_gflops", prediction.rates.flops_per_s * 1e-9},
                         {"memory_gb_s", prediction.rates.bytes_per_s * 1e-9}};
     print_json(summary);

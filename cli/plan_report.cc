@@ -75,16 +75,16 @@ Prediction predict(const CompiledModel& model) {
   const Isa isa = model.options.isa;
   Prediction out;
   out.rates = {fma_sustained_gflops(isa, team, kSeconds) * 1e9,
-               memory_update_gb_s(isa, team, kSeconds, kMeasuredBytes) * 1e9};
+               MemoryProbe(isa, team, kMeasuredBytes).in_place_gb_s(kSeconds) * 1e9};
   const Plan& plan = model.compiled.plan;
   for (const PlanProgram& program : plan.programs) {
     const bool repeated = program.name == "micro_step";
     if (program.name != "step" && program.name != "update" && !repeated) continue;
     const double times = repeated ? static_cast<double>(model.options.accumulate) : 1.0;
-    const Amounts amounts = program_amounts(plan, program);
+    const Work work = work_of(plan, program);
     out.step_ms += times * 1e3 * program_seconds(plan, program, out.rates);
-    out.amounts.operations += times * amounts.operations;
-    out.amounts.bytes += times * amounts.bytes;
+    out.operations += times * work.operations;
+    out.bytes += times * work.bytes();
   }
   return out;
 }
@@ -92,7 +92,7 @@ Prediction predict(const CompiledModel& model) {
 std::string prediction_text(const Prediction& prediction) {
   return fmt::format(
       "predicted: {:.0f} ms a step: {:.3f} Tflop and {:.2f} GB moved, at {:.1f} Gflop/s and {:.1f} GB/s measured now\n",
-      prediction.step_ms, prediction.amounts.operations * 1e-12, prediction.amounts.bytes * 1e-9,
+      prediction.step_ms, prediction.operations * 1e-12, prediction.bytes * 1e-9,
       prediction.rates.flops_per_s * 1e-9, prediction.rates.bytes_per_s * 1e-9);
 }
 

@@ -29,7 +29,7 @@ void check_memory_limit(const ShapeOptions& shape, const CompiledModel& model);
 struct Prediction {
   Rates rates;
   double step_ms = 0.0;  // of all micro-batches and the update
-  Amounts amounts;       // likewise
+  double operations = 0.0, bytes = 0.0;  // likewise
 };
 Prediction predict(const CompiledModel& model);
 std::string prediction_text(const Prediction& prediction);

@@ -1,20 +1,38 @@
 #include "signals.h"
 
 #include <signal.h>
+#include <time.h>
 #include <unistd.h>
+
+#include <cstdint>
 
 namespace lamina::cli {
 namespace {
 
 volatile sig_atomic_t guarded = 0;
 volatile sig_atomic_t received = 0;
+volatile int64_t received_ms = 0;
+
+int64_t now_ms() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+// One request may come as two signals: timeout(1) sends its own to the program and then to the group that it is in.
+bool same_request(int signal) {
+  constexpr int64_t kApart = 500;
+  return signal == received && now_ms() - received_ms < kApart;
+}
 
 extern "C" void on_signal(int signal) {
+  if (guarded != 0 && same_request(signal)) return;
   if (guarded == 0 || received != 0) {
     constexpr char kText[] = "lamina: stopped by a signal\n";
     [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kText, sizeof(kText) - 1);
     _exit(128 + signal);
   }
+  received_ms = now_ms();
   received = signal;
 }
 

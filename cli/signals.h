@@ -1,5 +1,6 @@
-// SIGINT and SIGTERM. While a StopGuard lives the first one asks for a stop and the second ends the process at once;
-// without one the first ends it, with exit code 130 or 143 and no half-written file (files appear by rename only).
+// SIGINT and SIGTERM. While a StopGuard lives the first one asks for a stop and a second, half a second later or more,
+// ends the process at once; without one the first ends it, with exit code 130 or 143 and no half-written file (files
+// appear by rename only).
 #pragma once
 
 namespace lamina::cli {

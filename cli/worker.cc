@@ -1,16 +1,17 @@
 #include "worker.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 
 #include "io/json.h"
+#include "signals.h"
 
 extern char** environ;
 
@@ -71,9 +72,7 @@ Worker::Worker(std::string engine, const std::vector<std::string>& command, cons
   Pipe in, out;
   pid_ = spawn(engine_, command, environment, in.ends[0], out.ends[1]);
   input_ = in.take(1);
-  output_ = fdopen(out.ends[0], "r");
-  if (output_ == nullptr) throw_error(ErrorCode::io, "cannot read from {}: {}", engine_, std::strerror(errno));
-  out.take(0);
+  output_ = out.take(0);
 }
 
 Worker::~Worker() {
@@ -82,20 +81,33 @@ Worker::~Worker() {
     wait_for(pid_);
   }
   close_input();
-  if (output_ != nullptr) std::fclose(output_);
+  if (output_ >= 0) close(output_);
 }
 
 void Worker::close_input() {
   if (input_ >= 0) close(std::exchange(input_, -1));
 }
 
+// Adds what comes next to said_; false at its end. Wakes up now and then, since a signal may come before it sleeps.
+bool Worker::listen() {
+  constexpr int kMilliseconds = 200;
+  pollfd waiting{output_, POLLIN, 0};
+  while (poll(&waiting, 1, kMilliseconds) <= 0)
+    if (stop_signal() != 0) throw_error(ErrorCode::io, "{} was stopped by a signal", engine_);
+  char bytes[4096];
+  const ssize_t count = ::read(output_, bytes, sizeof(bytes));
+  if (count > 0) said_.append(bytes, static_cast<size_t>(count));
+  return count > 0;
+}
+
 Json Worker::read() {
-  char* line = nullptr;
-  size_t room = 0;
-  const ssize_t length = getline(&line, &room, output_);
-  const std::string text = length > 0 ? std::string(line, static_cast<size_t>(length)) : std::string();
-  std::free(line);
-  if (!text.empty()) return parse_json(text, engine_);
+  size_t end = said_.find('\n');
+  while (end == std::string::npos && listen()) end = said_.find('\n');
+  if (end != std::string::npos) {
+    const std::string line = said_.substr(0, end);
+    said_.erase(0, end + 1);
+    return parse_json(line, engine_);
+  }
   const int status = wait_for(std::exchange(pid_, -1));
   throw_error(ErrorCode::io, "{} ended early: expected a line of JSON, got {}", engine_, ending(status));
 }

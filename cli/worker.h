@@ -19,17 +19,19 @@ class Worker {
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
-  Json read();    // its next line; throws Error(io) with how it ended where it gives none
-  Json ask();     // a turn
+  Json read();  // its next line; throws Error(io) with how it ended where it gives none, or where a signal asks to stop
+  Json ask();   // a turn
   Json finish();  // no more turns: its last line
 
  private:
   void close_input();
+  bool listen();
 
   std::string engine_;
   pid_t pid_ = -1;
   int input_ = -1;
-  std::FILE* output_ = nullptr;
+  int output_ = -1;
+  std::string said_;  // what it has said and nobody has read
 };
 
 // Runs a command to its end. Throws Error(io) that names `what` where it does not end with 0.

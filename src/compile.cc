@@ -111,9 +111,11 @@ class Compiler {
     finish(std::move(graph));
   }
 
-  // In a program of its own nothing tells the update which tensors are weights: its matrices are.
+  // In a program of its own nothing tells the update which tensors are weights: its matrices are, and lie as set_layout
+  // lays them in the others.
   Layout weight_layout(const ParameterSpec& spec) const {
-    return spec.shape.rank == 2 ? Layout::panel(context_.panel_width) : Layout::row_major();
+    return spec.shape.rank == 2 && !options_.pipeline.skips("set_layout") ? Layout::panel(context_.panel_width)
+                                                                          : Layout::row_major();
   }
 
   void inference(const char* name, const ForwardOptions& options) {
@@ -143,7 +145,7 @@ class Compiler {
 
   // The loop between recompute and planning: the plan that keeps everything says what it costs, and is replaced.
   void choose() {
-    if (is_skipped(memory_passes().front(), options_.pipeline)) return;
+    if (options_.pipeline.skips("recompute")) return;
     Graph& planned = out_.graphs.front();
     const std::vector<NodeId> nodes = choose_recompute({training_, out_.plan, context_, options_.pipeline},
                                                        options_.recompute, out_.recompute);
@@ -216,7 +218,7 @@ Compiled compile(const ModelConfig& config, const CompileOptions& options) {
   validate(config);
   check_amounts(config, options);
   if (options.train) check_dropout(config, options);
-  check_pass_names(options.pipeline.skip);
+  check_skipped_passes(options.pipeline.skip);
   Compiled out = Compiler(config, options).compile();
   out.compile_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count() -
                    out.recompute.curve_ms;

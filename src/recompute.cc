@@ -188,7 +188,7 @@ class Search {
     context.recompute = choice.nodes;
     Graph graph = problem_.graph;
     for (const Pass& pass : memory_passes())
-      if (!is_skipped(pass, problem_.pipeline)) pass.run(graph, context);
+      if (!problem_.pipeline.skips(pass.name)) pass.run(graph, context);
     return graph;
   }
 

@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
-# bench.sh PROGRAM PYTHON: the kernels as fractions of this machine's peaks, the tokenizer beside tiktoken, then whole steps
-# in turn with PyTorch and, where LAMINA_LLMC names the folder of its sources, with llm.c.
+# bench.sh PROGRAM PYTHON [MINDSPORE_PYTHON]: the kernels as fractions of this machine's peaks, the tokenizer beside tiktoken,
+# what each acceleration is worth, then whole steps in turn with PyTorch, with MindSpore where its Python is given, and with
+# llm.c where LAMINA_LLMC names the folder of its sources. JSON of all but the tokenizer is in build/bench.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-lamina=${1:?usage: tools/bench.sh PROGRAM PYTHON}
-export LAMINA_TORCH_PYTHON=${2:?usage: tools/bench.sh PROGRAM PYTHON}
-peers=(--versus torch)
-[ -z "${LAMINA_LLMC:-}" ] || peers+=(--versus llm.c --llmc "$LAMINA_LLMC")
+usage="usage: tools/bench.sh PROGRAM PYTHON [MINDSPORE_PYTHON]"
+lamina=${1:?$usage}
+export LAMINA_TORCH_PYTHON=${2:?$usage} LAMINA_MINDSPORE_PYTHON=${3:-}
+folder=build/bench
+mkdir -p "$folder"
 
-"$lamina" bench kernels
+"$lamina" bench kernels --json >"$folder/kernels.json"
 "$LAMINA_TORCH_PYTHON" bench/tokenizer_against_tiktoken.py --program "$lamina"
-"$lamina" bench peers --batch 4 --seq 64 "${peers[@]}"
-"$lamina" bench peers --batch 1 --seq 1024 --steps 3 --versus torch
+"$lamina" bench ablation --batch 4 --seq 64 --json >"$folder/ablation.json"
+tools/bench_table.py "$lamina" "$folder"

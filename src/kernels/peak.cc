@@ -13,7 +13,9 @@ namespace lamina {
 namespace {
 
 constexpr int64_t kIterations = 50000;        // some 0.1 to 0.3 ms
-constexpr int64_t kPiece = int64_t{1} << 18;  // floats that a thread reads at a time
+constexpr int64_t kPiece = int64_t{1} << 18;  // floats that a thread takes at a time
+constexpr int64_t kPieceBytes = kPiece * static_cast<int64_t>(sizeof(float));
+constexpr int64_t kWindowPieces = 8;  // some 0.5 ms: as long as the shorter kernels run
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
@@ -39,44 +41,6 @@ double fma_flops(const ThreadTeam& team, const FmaJob& job) {
   return job.loops->flops_per_iteration * static_cast<double>(kIterations * job.rounds * team.size());
 }
 
-struct MemoryJob {
-  const PeakLoops* loops;
-  float* data;
-  std::vector<float> sinks;  // one per piece
-};
-
-void read_task(void* context, int64_t task, int) noexcept {
-  MemoryJob& job = *static_cast<MemoryJob*>(context);
-  job.sinks[static_cast<size_t>(task)] = job.loops->read(job.data + task * kPiece, kPiece);
-}
-
-void update_task(void* context, int64_t task, int) noexcept {
-  const MemoryJob& job = *static_cast<MemoryJob*>(context);
-  job.loops->update(job.data + task * kPiece, kPiece);
-}
-
-// Bytes per second of passes over so much memory, the best of some.
-double best_pass(Isa isa, ThreadTeam& team, double seconds, int64_t bytes, void (*task)(void*, int64_t, int) noexcept) {
-  const int64_t pieces = std::max(int64_t{1}, bytes / (kPiece * static_cast<int64_t>(sizeof(float))));
-  const size_t size = static_cast<size_t>(pieces * kPiece) * sizeof(float);
-  void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED)
-    throw_error(ErrorCode::memory, "not enough memory to measure its bandwidth: {} bytes", size);
-  madvise(memory, size, MADV_HUGEPAGE);
-  float* data = static_cast<float*>(memory);
-  std::fill(data, data + pieces * kPiece, 1.0f);  // a page that was never written is not read from memory
-  MemoryJob job{&peak_loops(isa), data, std::vector<float>(static_cast<size_t>(pieces))};
-  double best = 1e9;
-  const double end = now() + seconds;
-  do {
-    const double start = now();
-    team.run(pieces, task, &job);
-    best = std::min(best, now() - start);
-  } while (now() < end);
-  munmap(memory, size);
-  return static_cast<double>(size) / best;
-}
-
 }  // namespace
 
 double fma_peak_gflops(Isa isa, ThreadTeam& team, double seconds) {
@@ -93,12 +57,46 @@ double fma_sustained_gflops(Isa isa, ThreadTeam& team, double seconds) {
   return fma_flops(team, job) / fma_window(team, job) * 1e-9;
 }
 
-double memory_read_gb_s(Isa isa, ThreadTeam& team, double seconds, int64_t bytes) {
-  return best_pass(isa, team, seconds, bytes, read_task) * 1e-9;
+MemoryProbe::MemoryProbe(Isa isa, ThreadTeam& team, int64_t bytes)
+    : loops_(peak_loops(isa)), team_(team), pieces_(std::max(kWindowPieces, bytes / kPieceBytes)) {
+  const size_t size = static_cast<size_t>(pieces_ * kPieceBytes);
+  void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED)
+    throw_error(ErrorCode::memory, "not enough memory to measure its bandwidth: {} bytes", size);
+  madvise(memory, size, MADV_HUGEPAGE);
+  data_ = static_cast<float*>(memory);
+  std::fill(data_, data_ + pieces_ * kPiece, 1.0f);  // a page that was never written is not read from memory
+  sinks_.resize(static_cast<size_t>(pieces_));
 }
 
-double memory_update_gb_s(Isa isa, ThreadTeam& team, double seconds, int64_t bytes) {
-  return 2.0 * best_pass(isa, team, seconds, bytes, update_task) * 1e-9;
+MemoryProbe::~MemoryProbe() { munmap(data_, static_cast<size_t>(pieces_ * kPieceBytes)); }
+
+double MemoryProbe::best_window(double seconds, void (*task)(void*, int64_t, int) noexcept) {
+  double best = 1e9;
+  const double end = now() + seconds;
+  do {
+    if (next_ + kWindowPieces > pieces_) next_ = 0;
+    const double start = now();
+    team_.run(kWindowPieces, task, this);
+    best = std::min(best, now() - start);
+    next_ += kWindowPieces;
+  } while (now() < end);
+  return static_cast<double>(kWindowPieces * kPieceBytes) / best * 1e-9;
+}
+
+double MemoryProbe::read_gb_s(double seconds) {
+  return best_window(seconds, [](void* context, int64_t task, int) noexcept {
+    MemoryProbe& probe = *static_cast<MemoryProbe*>(context);
+    const int64_t piece = probe.next_ + task;
+    probe.sinks_[static_cast<size_t>(piece)] = probe.loops_.read(probe.data_ + piece * kPiece, kPiece);
+  });
+}
+
+double MemoryProbe::in_place_gb_s(double seconds) {
+  return 2.0 * best_window(seconds, [](void* context, int64_t task, int) noexcept {
+           MemoryProbe& probe = *static_cast<MemoryProbe*>(context);
+           probe.loops_.update(probe.data_ + (probe.next_ + task) * kPiece, kPiece);
+         });
 }
 
 }  // namespace lamina

@@ -28,7 +28,7 @@ class CellBuilder {
   bool replace(const Node* at, std::initializer_list<const Node*> parts, Node made);
   bool replace(const Node* at, const std::vector<const Node*>& parts, Node made);
   // A value for what one node keeps to itself while it runs.
-  ValueId workspace(std::string name, const Shape& shape);
+  ValueId workspace(const std::string& name, const Shape& shape);
   // Moves a node that reads only what is there from the start before the node `to`.
   bool hoist(const Node* node, const Node* to);
 

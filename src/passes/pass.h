@@ -2,6 +2,7 @@
 // the graph; the pipeline verifies the result and, when asked, checks the claim against a hash of the text.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <span>
 #include <string>
@@ -22,6 +23,7 @@ struct Pass {
   std::string_view name;
   bool (*run)(Graph& graph, const PassContext& context);
   std::string_view what;  // one line for people
+  bool required = false;  // cannot be left out: what it removes has no kernel
 };
 
 // In order. The forward passes run before differentiation, the whole ones after it and on programs without gradients;
@@ -42,19 +44,24 @@ struct PipelineOptions {
   bool check_claims = false;      // compare "changed" with the text: slow, for tests
   // Called after each pass that ran: the graph as it is then. For `inspect --after`.
   std::function<void(const Graph&, std::string_view pass)> observe;
+
+  bool skips(std::string_view pass) const { return std::find(skip.begin(), skip.end(), pass) != skip.end(); }
 };
 
 // Runs the passes on the graph, verifies after each, appends a record for each.
 void run_passes(Graph& graph, std::span<const Pass> passes, const PassContext& context, const PipelineOptions& options,
                 std::vector<PassRecord>& records);
 
-bool is_skipped(const Pass& pass, const PipelineOptions& options);
-
 // Throws Error(usage) that names the unknown pass and lists the known ones.
 void check_pass_names(const std::vector<std::string>& names);
+// The same for passes to leave out, and for those that cannot be.
+void check_skipped_passes(const std::vector<std::string>& names);
 
 // Shared by passes: every use of v becomes a use of to[v], in inputs, outputs and storage; none: v stays. Chains are
 // followed.
 void replace_uses(Graph& graph, std::vector<ValueId>& to);
+// Drops each node of one output for which `replacement` names a value, which takes the place of the output; none: the
+// node stays. Says whether any went.
+bool drop_nodes(Graph& graph, const std::function<ValueId(const Node&)>& replacement);
 
 }  // namespace lamina

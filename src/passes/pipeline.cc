@@ -9,6 +9,7 @@
 namespace lamina {
 
 bool fold_branches(Graph& graph, const PassContext& context);
+bool fold_identities(Graph& graph, const PassContext& context);
 bool remove_dead(Graph& graph, const PassContext& context);
 bool merge_duplicates(Graph& graph, const PassContext& context);
 bool fuse_accumulate(Graph& graph, const PassContext& context);
@@ -28,8 +29,9 @@ bool share_storage(Graph& graph, const PassContext& context);
 
 namespace {
 
-constexpr std::array<Pass, 4> kForwardPasses{{
-    {"fold_branches", fold_branches, "choices of the configuration are made: no branch is left at run time"},
+constexpr std::array<Pass, 5> kForwardPasses{{
+    {"fold_branches", fold_branches, "choices of the configuration are made: no branch is left at run time", true},
+    {"fold_identities", fold_identities, "dropout that is off, scaling by 1, reshapes to the same shape"},
     {"remove_dead", remove_dead, "what no output and no update needs"},
     {"merge_duplicates", merge_duplicates, "equal nodes with equal inputs"},
     {"fuse_accumulate", fuse_accumulate, "an addition moves into the op that makes one of its sides"},
@@ -66,7 +68,7 @@ std::span<const Pass> memory_passes() { return kMemoryPasses; }
 void run_passes(Graph& graph, std::span<const Pass> passes, const PassContext& context, const PipelineOptions& options,
                 std::vector<PassRecord>& records) {
   for (const Pass& pass : passes) {
-    if (is_skipped(pass, options)) continue;
+    if (options.skips(pass.name)) continue;
     const std::string before = options.check_claims ? to_text(graph) : std::string();
     PassRecord record{graph.name, std::string(pass.name), graph.nodes.size(), 0};
     const bool changed = pass.run(graph, context);
@@ -78,10 +80,6 @@ void run_passes(Graph& graph, std::span<const Pass> passes, const PassContext& c
     records.push_back(std::move(record));
     if (options.observe) options.observe(graph, pass.name);
   }
-}
-
-bool is_skipped(const Pass& pass, const PipelineOptions& options) {
-  return std::find(options.skip.begin(), options.skip.end(), pass.name) != options.skip.end();
 }
 
 void check_pass_names(const std::vector<std::string>& names) {
@@ -96,6 +94,30 @@ void check_pass_names(const std::vector<std::string>& names) {
     }
     if (!found) throw_error(ErrorCode::usage, "unknown pass: {}, expected one of {}", name, known);
   }
+}
+
+void check_skipped_passes(const std::vector<std::string>& names) {
+  check_pass_names(names);
+  for (std::span<const Pass> list : {forward_passes(), whole_passes(), memory_passes()})
+    for (const Pass& pass : list)
+      if (pass.required && std::find(names.begin(), names.end(), pass.name) != names.end())
+        throw_error(ErrorCode::usage, "pass that cannot be left out: expected another one, got {}", pass.name);
+}
+
+bool drop_nodes(Graph& graph, const std::function<ValueId(const Node&)>& replacement) {
+  std::vector<ValueId> to(graph.values.size(), ValueId::none);
+  std::vector<Node> kept;
+  kept.reserve(graph.nodes.size());
+  for (Node& node : graph.nodes) {
+    if (const ValueId input = replacement(node); input != ValueId::none)
+      to[static_cast<size_t>(node.outputs[0])] = input;
+    else
+      kept.push_back(std::move(node));
+  }
+  const bool changed = kept.size() != graph.nodes.size();
+  graph.nodes = std::move(kept);
+  replace_uses(graph, to);
+  return changed;
 }
 
 void replace_uses(Graph& graph, std::vector<ValueId>& to) {

@@ -2,7 +2,7 @@
 // that kernels of its kind reach, and as its bytes at the speed of memory. It does not measure: rates are handed in.
 #pragma once
 
-#include "graph/graph.h"
+#include "graph/work.h"
 #include "plan/plan.h"
 
 namespace lamina {
@@ -16,15 +16,9 @@ struct Rates {
 // makes the choice the same on every machine.
 Rates typical_rates(Isa isa);
 
-double step_seconds(const Plan& plan, const PlanStep& step, const Rates& rates);
+Work work_of(const Plan& plan, const PlanStep& step);
+Work work_of(const Plan& plan, const PlanProgram& program);  // all of its steps
 double node_seconds(const Graph& graph, const Node& node, const Rates& rates);
 double program_seconds(const Plan& plan, const PlanProgram& program, const Rates& rates);
-
-// Operations and bytes of a program, as counted for its time.
-struct Amounts {
-  double operations = 0.0;
-  double bytes = 0.0;
-};
-Amounts program_amounts(const Plan& plan, const PlanProgram& program);
 
 }  // namespace lamina

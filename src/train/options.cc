@@ -15,7 +15,7 @@ std::vector<std::string> skipped_passes(const std::vector<std::string>& passes) 
     if (!pass.starts_with('-')) bad_value("passes", "a minus sign and the name of a pass", pass);
     names.push_back(pass.substr(1));
   }
-  check_pass_names(names);
+  check_skipped_passes(names);
   return names;
 }
 

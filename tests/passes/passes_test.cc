@@ -76,7 +76,7 @@ output pick
 
 TEST(FoldBranches, LeavesNoBranchAndNoIdentity) {
   const Graph before = parse(kBranches);
-  const Graph folded = run("fold_branches", before);
+  const Graph folded = run("fold_identities", run("fold_branches", before));
   EXPECT_EQ(to_text(run("remove_dead", folded)), R"(graph g
 input x: f32[1x2x4] io
 4 other = gelu(x) {tanh=false} -> other: f32[1x2x4] activations
@@ -84,8 +84,8 @@ output other
 )");
 }
 
-TEST(FoldBranches, KeepsDropoutThatActs) {
-  const Graph graph = run("fold_branches", parse(R"(graph g
+TEST(FoldIdentities, KeepsDropoutThatActs) {
+  const Graph graph = run("fold_identities", parse(R"(graph g
 input x: f32[1x2x4] io
 input rng: i64[2] io
 input sample: i64[1] io

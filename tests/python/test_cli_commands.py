@@ -2,16 +2,19 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
 from cli_support import BINARY, LLMC, ROOT, lamina, ok, ok_json, write_config, write_text, write_tiny
 
 COMMANDS = ["train", "generate", "eval", "inspect", "plan", "doctor", "bench", "tokenize", "inspect graph", "inspect plan",
-            "inspect config", "inspect checkpoint", "bench kernels", "bench step", "bench peers", "tokenize train", "tokenize encode",
-            "tokenize decode", "tokenize info"]
+            "inspect config", "inspect checkpoint", "bench kernels", "bench step", "bench ablation", "bench peers",
+            "tokenize train", "tokenize encode", "tokenize decode", "tokenize info"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -125,6 +128,38 @@ def test_bench_step(tmp_path):
     assert run["process_peak_bytes"] > 1e6 and len(result["peaks"]["fp32_gflops_windows"]) == 3
 
 
+def test_bench_ablation(tmp_path):
+    args = ["--model", write_config(tmp_path / "config.json", attn_pdrop=0.1), "--batch", "2", "--seq", "16", "--threads", "1"]
+    result = ok_json("bench", "ablation", *args, "--steps", "2")
+    passes = {row["pass"] for row in ok_json("plan", *args)["passes"]} - {"fold_branches"}
+    assert {name.removeprefix("-") for row in result["rows"] for name in row["passes"]} == passes
+    for row in result["rows"]:
+        without = ok_json("plan", *args, "--dropout", "0", "--clip", "1", *(f"--passes={name}" for name in row["passes"]))
+        counted = [{key: row[side][key] for key in ("bytes", "peak_bytes", "nodes")} for side in ("on", "off")]
+        assert row["on"]["step_ms"] > 0 and row["off"]["step_ms"] > 0
+        assert row["changes"] or counted[0]["peak_bytes"] == counted[1]["peak_bytes"]
+        assert row["off"]["nodes"] == [p["nodes_after"] for p in without["passes"] if p["program"] == "step"][-1]
+    by_name = {row["acceleration"]: row for row in result["rows"]}
+    assert by_name["fuse_accumulate"]["on"]["bytes"] < by_name["fuse_accumulate"]["off"]["bytes"]
+    assert not by_name["order_for_memory"]["changes"]
+    one = ok_json("bench", "ablation", *args, "--steps", "1", "--accumulate", "2", "--only", "set_layout")["rows"]
+    assert [row["acceleration"] for row in one] == ["set_layout"]
+
+
+def test_bench_kernels():
+    result = ok_json("bench", "kernels", "--seconds", "0")
+    peaks, runs = result["peaks"], result["runs"]
+    assert peaks["fp32_gflops"] > 0 and peaks["memory_gb_s"] > 0 and peaks["memory_in_place_gb_s"] > 0
+    assert {run["bound"] for run in runs if run["kernel"].startswith(("linear_bwd_w", "attention_b"))} == {"compute"}
+    assert {run["bound"] for run in runs if run["kernel"] in ("adamw", "layernorm", "gelu")} == {"memory"}
+    for run in runs:
+        assert run["flops_per_byte"] == pytest.approx(run["flops"] / run["bytes"])
+        assert run["bound_fraction"] == pytest.approx(run["bound_ms"] / run["ms"])
+        assert run["gb_s"] == pytest.approx(run["bytes"] / run["ms"] * 1e-6)
+    adamw = next(run for run in runs if run["kernel"] == "adamw")
+    assert adamw["bytes"] == pytest.approx(28 * 768 * 3072, rel=1e-4)
+
+
 def test_bench_peers(tmp_path):
     config = write_config(tmp_path / "config.json")
     args = ["bench", "peers", "--model", config, "--batch", "2", "--seq", "16", "--threads", "1"]
@@ -136,10 +171,60 @@ def test_bench_peers(tmp_path):
     ours, theirs = (run["step_ms_min"] for run in result["runs"])
     versus = {"versus": "torch", "batch": 2, "seq": 16}
     assert result["ratios"] == [dict(versus, ratio=pytest.approx(theirs / ours))]
+    assert [run["vocab_size"] for run in result["runs"]] in ([97, 97], [97, 128]) and result["runs"][1]["settings"]
     gone = lamina(*args, env={"LAMINA_TORCH_PYTHON": str(tmp_path / "none")})
     assert gone.returncode == 1 and gone.stderr.splitlines()[-1].startswith(b"lamina: error: cannot start torch: ")
     died = lamina(*args, env={"LAMINA_TORCH_PYTHON": "/bin/false"})
     assert died.returncode == 1 and died.stderr.splitlines()[-1].endswith(b"got exit 1")
+
+
+def test_peers_in_lower_precision_and_the_best_of_them(tmp_path):
+    config = write_config(tmp_path / "config.json")
+    python = tmp_path / "python"  # stands for PyTorch's: each engine's step takes a known time
+    python.write_text("""#!/bin/sh
+case "$3" in *'"compile":true'*) ms=3 ;; *'bf16'*) ms=1 ;; *) ms=2 ;; esac
+echo '{"ready": true}'
+while read -r turn; do echo "{\\"step_ms\\": $ms}"; done
+echo '{"engine_version": "0", "process_peak_bytes": 1, "compile_ms": 1, "vocab_size": 97, "settings": "none"}'
+""")
+    python.chmod(0o755)
+    result = ok_json("bench", "peers", "--model", config, "--batch", "2", "--seq", "16", "--threads", "1", "--steps", "2",
+                     "--versus", "torch-best", env={"LAMINA_TORCH_PYTHON": str(python)})
+    names = ["torch", "torch-compile", "torch-bf16", "torch-compile-bf16", "torch-fp16", "torch-compile-fp16"]
+    theirs = [run for run in result["runs"] if run["engine"] != "lamina"]
+    assert [run["engine"] for run in theirs] == names
+    assert [run["step_ms_min"] for run in theirs] == [2, 3, 1, 3, 2, 3]
+    assert [run["precision"] for run in theirs] == ["fp32"] * 2 + ["mixed-bf16"] * 2 + ["mixed-fp16"] * 2
+    best = result["ratios"][-1]
+    assert best["versus"] == "torch-best" and best["ratio"] == min(ratio["ratio"] for ratio in result["ratios"])
+    assert best["engine"] in names
+
+
+def wait_until(happened, seconds=60):
+    end = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_a_signal_takes_the_workers_and_their_folder_along(tmp_path):
+    config = write_config(tmp_path / "config.json")
+    python = tmp_path / "python"  # ready, and then silent
+    python.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\necho '{{\"ready\": true}}'\nexec sleep 100\n")
+    python.chmod(0o755)
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    environment = dict(os.environ, LAMINA_TORCH_PYTHON=str(python), TMPDIR=str(temporary))
+    args = ["bench", "peers", "--model", config, "--batch", "2", "--seq", "16", "--threads", "1"]
+    with subprocess.Popen([BINARY, *map(str, args)], env=environment, stderr=subprocess.PIPE) as program:
+        wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip())
+        assert list(temporary.iterdir())
+        program.send_signal(signal.SIGTERM)
+        program.send_signal(signal.SIGTERM)  # as timeout(1) does: to the program and to its group
+        said = program.communicate(timeout=30)[1]
+    assert program.returncode == 143 and b"error" not in said, said
+    assert not list(temporary.iterdir())
+    wait_until(lambda: not Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}").exists())
 
 
 ADAMW = ["--betas", "0.8,0.95", "--eps", "1e-6", "--weight-decay", "0.25"]

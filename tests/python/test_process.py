@@ -214,4 +214,4 @@ def test_p8_nothing_can_start_a_program_or_open_a_connection(file):
     # The program alone, for `bench peers` alone.
     assert found == ({"posix_spawnp"} if file == cli.BINARY else set())
     including = {path.name for path in (cli.ROOT / "cli").iterdir() if '#include "worker.h"' in path.read_text()}
-    assert including == {"bench_peers.cc", "worker.cc"}
+    assert including == {"bench_peers.cc", "peer_engines.cc", "worker.cc"}

@@ -11,8 +11,9 @@ namespace lamina {
 struct PeakLoops {
   float (*multiply_add)(int64_t iterations) noexcept;
   double flops_per_iteration;
-  float (*read)(const float* data, int64_t count) noexcept;  // count: a multiple of 1024
-  void (*update)(float* data, int64_t count) noexcept;       // reads and writes back; the same
+  // count: a multiple of 1024.
+  float (*read)(const float* data, int64_t count) noexcept;
+  void (*update)(float* data, int64_t count) noexcept;  // each element from itself
 };
 
 const PeakLoops& peak_loops(Isa isa);
