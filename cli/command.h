@@ -51,7 +51,7 @@ class Command {
   // Every row of a table as `--name`. `options` lives as long as the program.
   template <typename Options>
   void options(Options& options) const {
-    for_each_option(options, [this](const OptionRow& row, auto& field) { option(row, field); });
+    for_each_option(options, [this](const OptionRow& row, auto& field) { this->option(row, field); });
   }
 
   // What the program does when this command was named. `parsed` is told whether one below it was named too, and may

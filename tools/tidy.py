@@ -4,6 +4,7 @@
 A kernel source has one compile command per ISA; the first is enough, the code is the same. Standard library only.
 """
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -24,19 +25,23 @@ def main():
             commands.setdefault(entry["file"], entry)
     if not commands:
         sys.exit(f"tidy: no sources in {sys.argv[1]}/compile_commands.json")
+    for entry in commands.values():  # clang reads no precompiled header of GCC
+        entry["command"] = re.sub(r" -include \S*cmake_pch\S*| -Winvalid-pch| -fpch-preprocess", "", entry["command"])
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "compile_commands.json").write_text(json.dumps(list(commands.values())))
 
         def tidy(file):
             return subprocess.run(
                 ["clang-tidy-14", "-p", folder, "--quiet", "--extra-arg=-Wno-unknown-warning-option", file],
-                check=False, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+                check=False, capture_output=True, text=True)
 
         failed = 0
         with ThreadPoolExecutor(jobs) as pool:
             for result in pool.map(tidy, sorted(commands)):
                 failed += result.returncode != 0
                 print(result.stdout, end="", flush=True)
+                if result.returncode != 0 and not result.stdout:
+                    print(result.stderr, end="", flush=True)
     print(f"tidy: {len(commands)} files, {failed} with findings")
     return 1 if failed else 0
 

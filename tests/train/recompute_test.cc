@@ -91,7 +91,7 @@ std::vector<RecomputePoint> points() {
   return compiled(all).recompute.curve;
 }
 
-TEST(Recompute, GivesTheSameBits) {
+TEST(Recompute, N20GivesTheSameBits) {
   std::vector<RecomputeOptions> choices{kinds({"layernorm"}), kinds({"gelu", "layernorm"}),
                                         kinds({"layernorm", "gelu", "linear", "attention"})};
   for (const RecomputePoint& point : points()) choices.push_back(within(point.total_bytes));

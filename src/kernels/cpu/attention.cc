@@ -23,6 +23,7 @@ struct Work {
   float* rows;     // (kQueries, padded D) scaled queries, before they are transposed
   float* queries;  // (D, kQueries)
   float* scores;   // (kKeys, kQueries), then probabilities
+  float* keys;     // (kKeys, padded D): where they lie, rows are C apart and compete for a few sets of a cache
   float* values;   // (kKeys, padded D)
   float* out;      // (kQueries, padded D)
   float* most;     // (kQueries) the running maximum
@@ -30,14 +31,15 @@ struct Work {
   float* decay;    // (kQueries) what the new maximum makes of all sums so far
 };
 
-int64_t work_floats(int64_t D) { return (2 * kQueries + kKeys) * padded(D) + (D + kKeys + 3) * kQueries; }
+int64_t work_floats(int64_t D) { return (2 * kQueries + 2 * kKeys) * padded(D) + (D + kKeys + 3) * kQueries; }
 
 Work work_in(float* p, int64_t D) {
   const int64_t width = padded(D);
   Work w{};
   w.rows = p;
   w.out = w.rows + kQueries * width;
-  w.values = w.out + kQueries * width;
+  w.keys = w.out + kQueries * width;
+  w.values = w.keys + kKeys * width;
   w.queries = w.values + kKeys * width;
   w.scores = w.queries + kQueries * D;
   w.most = w.scores + kKeys * kQueries;
@@ -59,7 +61,7 @@ LAMINA_INLINE void softmax_vector(const Head& h, const Ranges& r, int64_t query,
       x = select(r.see(query, first_key + j), x, broadcast(-infinity()));
       store(s + j * kQueries, x);
     }
-    most = max(x, most);
+    most = greater_or_second(x, most);  // a NaN comes back as its own exponential
   }
   const Vec from = select(equal(most, broadcast(-infinity())), zero(), most);  // nothing seen yet: not inf - inf
   const Vec decay = exp(sub(before, from));
@@ -102,11 +104,12 @@ LAMINA_NOINLINE void add_values_by_pair(const Ranges& r, int64_t first_key, int6
 
 void key_tile(const Head& h, const Ranges& r, int64_t first_query, int64_t first_key, int64_t keys, const Work& w) {
   const int64_t width = padded(h.D);
+  copy_rows(h.k + first_key * h.C, h.C, keys, h.D, 1.0f, w.keys);
   const bool finite = copy_rows(h.v + first_key * h.C, h.C, keys, h.D, 1.0f, w.values);
   for (int64_t i = 0; i < r.count; i += kPanel) {
     const int64_t needed = keys_needed(r, i, first_key, keys);
     for (int64_t j = 0; j < needed; j += kTileRows) {
-      const Rows k{h.k + (first_key + j) * h.C, h.C};
+      const Rows k{w.keys + j * width, width};
       product<Into::fresh>(needed - j, kPanel, k, w.queries + i, kQueries, h.D,
                            {w.scores + j * kQueries + i, kQueries, nullptr});
     }

@@ -8,14 +8,20 @@
 // Everything is static and always inlined: an object of one ISA exports no helper that the linker could hand to
 // another. The basic functions are in simd_<isa>.h, each with the same set:
 //
-//   load store load_n store_n      unaligned; _n touches the first n lanes only, 0 <= n <= kLanes, and loads 0
-//   elsewhere zero broadcast lane_numbers add sub mul div sqrt           correctly rounded fma(a, b, c) a*b + c,
-//   rounded once; portable: product rounded, then sum rounded fnma(a, b, c)                  c - a*b, likewise max min
-//   NaN where an operand is NaN abs copy_sign(magnitude, sign) less less_equal equal is_nan   Mask; less_unsigned for
-//   Int mask_and mask_or mask_not first_lanes(n) any(mask) select(mask, a, b)             a where the mask is set
-//   to_bits from_bits to_float(Int as signed) truncate(Vec to signed Int)
+//   load store load_n store_n      unaligned; _n touches the first n lanes only, 0 <= n <= kLanes, others load as 0
+//   zero broadcast lane_numbers
+//   add sub mul div sqrt           correctly rounded
+//   fma(a, b, c)                   a*b + c, rounded once; portable: product rounded, then sum rounded
+//   fnma(a, b, c)                  c - a*b, likewise
+//   max min                        NaN where an operand is NaN
+//   greater_or_second              the greater one, the second operand where one is NaN; likewise lesser_or_second
+//   abs copy_sign(magnitude, sign)
+//   less less_equal equal is_nan   Mask; less_unsigned for Int
+//   mask_and mask_or mask_not first_lanes(n) any(mask)
+//   select(mask, a, b)             a where the mask is set
+//   to_bits from_bits              the same bits; to_float(Int as signed), truncate(Vec to signed Int)
 //   add sub mul bit_xor bit_and shift_left<k> shift_right<k>   on Int
-//   horizontal_sum horizontal_max  fixed order: lanes i and i + w/2 are combined, then halves of that, down to one lane
+//   horizontal_sum horizontal_max  fixed order: lanes i and i + w/2, then halves of that, down to one lane
 //   scale_by_power(p, n)           p * 2^n for an integral n in [-200, 200]
 //   transpose(rows)                a kLanes x kLanes block in registers
 //
@@ -40,15 +46,9 @@
 
 namespace lamina::LAMINA_ISA_NAMESPACE {
 
-// a where x < limit, else x: an upper or lower bound that lets NaN through.
-LAMINA_INLINE Vec at_least(Vec x, float limit) {
-  const Vec bound = broadcast(limit);
-  return select(less(x, bound), bound, x);
-}
-LAMINA_INLINE Vec at_most(Vec x, float limit) {
-  const Vec bound = broadcast(limit);
-  return select(less(bound, x), bound, x);
-}
+// An upper or lower bound that lets NaN through.
+LAMINA_INLINE Vec at_least(Vec x, float limit) { return greater_or_second(broadcast(limit), x); }
+LAMINA_INLINE Vec at_most(Vec x, float limit) { return lesser_or_second(broadcast(limit), x); }
 
 // e^x within 1 ulp, results below 2^-126 within one unit of 2^-149, or 0 where the thread flushes
 // subnormals. 0 from -104 down, inf from 88.73 up, NaN for NaN.

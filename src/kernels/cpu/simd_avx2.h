@@ -71,7 +71,9 @@ LAMINA_INLINE bool any(Mask a) { return _mm256_movemask_ps(a) != 0; }
 LAMINA_INLINE Vec select(Mask m, Vec a, Vec b) { return _mm256_blendv_ps(b, a, m); }
 LAMINA_INLINE Int select(Mask m, Int a, Int b) { return _mm256_blendv_epi8(b, a, to_bits(m)); }
 
-// The instruction gives its second operand where one is NaN.
+// The instructions give their second operand where one is NaN.
+LAMINA_INLINE Vec greater_or_second(Vec a, Vec b) { return _mm256_max_ps(a, b); }
+LAMINA_INLINE Vec lesser_or_second(Vec a, Vec b) { return _mm256_min_ps(a, b); }
 LAMINA_INLINE Vec max(Vec a, Vec b) { return select(is_nan(a), a, _mm256_max_ps(a, b)); }
 LAMINA_INLINE Vec min(Vec a, Vec b) { return select(is_nan(a), a, _mm256_min_ps(a, b)); }
 LAMINA_INLINE Vec abs(Vec a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }

@@ -73,7 +73,9 @@ LAMINA_INLINE bool any(Mask a) { return a != 0; }
 LAMINA_INLINE Vec select(Mask m, Vec a, Vec b) { return _mm512_mask_blend_ps(m, b, a); }
 LAMINA_INLINE Int select(Mask m, Int a, Int b) { return _mm512_mask_blend_epi32(m, b, a); }
 
-// The instruction gives its second operand where one is NaN.
+// The instructions give their second operand where one is NaN.
+LAMINA_INLINE Vec greater_or_second(Vec a, Vec b) { return _mm512_max_ps(a, b); }
+LAMINA_INLINE Vec lesser_or_second(Vec a, Vec b) { return _mm512_min_ps(a, b); }
 LAMINA_INLINE Vec max(Vec a, Vec b) { return select(is_nan(a), a, _mm512_max_ps(a, b)); }
 LAMINA_INLINE Vec min(Vec a, Vec b) { return select(is_nan(a), a, _mm512_min_ps(a, b)); }
 LAMINA_INLINE Vec abs(Vec a) { return _mm512_andnot_ps(_mm512_set1_ps(-0.0f), a); }

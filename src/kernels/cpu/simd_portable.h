@@ -93,6 +93,8 @@ LAMINA_INLINE Int select(Mask m, Int a, Int b) {
 }
 LAMINA_INLINE Vec select(Mask m, Vec a, Vec b) { return from_bits(select(m, to_bits(a), to_bits(b))); }
 
+LAMINA_INLINE Vec greater_or_second(Vec a, Vec b) { return select(b < a, a, b); }
+LAMINA_INLINE Vec lesser_or_second(Vec a, Vec b) { return select(a < b, a, b); }
 LAMINA_INLINE Vec max(Vec a, Vec b) { return select(mask_or(b < a, is_nan(a)), a, b); }
 LAMINA_INLINE Vec min(Vec a, Vec b) { return select(mask_or(a < b, is_nan(a)), a, b); }
 LAMINA_INLINE Vec abs(Vec a) { return from_bits(to_bits(a) & broadcast_int(0x7FFFFFFFu)); }
