@@ -36,8 +36,14 @@ constexpr Acceleration kAccelerations[] = {
        skip(o, {"fuse_accumulate", "fuse_accumulate_backward"});
      }},
     {"head", "logits of all rows at once", [](ShapeOptions& o) { skip(o, {"fuse_head"}); }},
-    {"qkv", "three projections apart", [](ShapeOptions& o) { skip(o, {"fuse_qkv", "fuse_qkv_gradient"}); }},
-    {"gelu", "GELU and its slope alone", [](ShapeOptions& o) { skip(o, {"fuse_gelu", "fuse_gelu_gradient"}); }},
+    {"qkv", "three projections apart",
+     [](ShapeOptions& o) {
+       skip(o, {"fuse_qkv", "fuse_qkv_gradient"});
+     }},
+    {"gelu", "GELU and its slope alone",
+     [](ShapeOptions& o) {
+       skip(o, {"fuse_gelu", "fuse_gelu_gradient"});
+     }},
     {"layernorm", "LayerNorm alone, its gradients in two visits",
      [](ShapeOptions& o) {
        skip(o, {"fuse_layernorm", "fuse_layernorm_gradient"});

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "base/thread_team.h"
+#include "graph/work.h"
 #include "kernels/kernel.h"
 #include "kernels/peak.h"
-#include "graph/work.h"
 #include "runtime/session.h"
 
 namespace lamina::cli {

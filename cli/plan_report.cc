@@ -92,8 +92,8 @@ Prediction predict(const CompiledModel& model) {
 std::string prediction_text(const Prediction& prediction) {
   return fmt::format(
       "predicted: {:.0f} ms a step: {:.3f} Tflop and {:.2f} GB moved, at {:.1f} Gflop/s and {:.1f} GB/s measured now\n",
-      prediction.step_ms, prediction.operations * 1e-12, prediction.bytes * 1e-9,
-      prediction.rates.flops_per_s * 1e-9, prediction.rates.bytes_per_s * 1e-9);
+      prediction.step_ms, prediction.operations * 1e-12, prediction.bytes * 1e-9, prediction.rates.flops_per_s * 1e-9,
+      prediction.rates.bytes_per_s * 1e-9);
 }
 
 std::string recompute_text(const CompiledModel& model) {

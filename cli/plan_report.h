@@ -28,7 +28,7 @@ void check_memory_limit(const ShapeOptions& shape, const CompiledModel& model);
 // What a step will take on this machine: its rates are measured now, in about half a second.
 struct Prediction {
   Rates rates;
-  double step_ms = 0.0;  // of all micro-batches and the update
+  double step_ms = 0.0;                  // of all micro-batches and the update
   double operations = 0.0, bytes = 0.0;  // likewise
 };
 Prediction predict(const CompiledModel& model);

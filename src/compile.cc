@@ -147,8 +147,8 @@ class Compiler {
   void choose() {
     if (options_.pipeline.skips("recompute")) return;
     Graph& planned = out_.graphs.front();
-    const std::vector<NodeId> nodes = choose_recompute({training_, out_.plan, context_, options_.pipeline},
-                                                       options_.recompute, out_.recompute);
+    const std::vector<NodeId> nodes =
+        choose_recompute({training_, out_.plan, context_, options_.pipeline}, options_.recompute, out_.recompute);
     if (nodes.empty()) return;
     context_.recompute = nodes;
     std::erase_if(out_.passes, [&](const PassRecord& record) {

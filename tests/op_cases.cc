@@ -249,7 +249,8 @@ void add_cells(std::vector<OpCase>& cases, const Product& p) {
                    {y, y, empty, empty},
                    K + 1,
                    8});
-  for (const LinearGeluAttrs& a : {LinearGeluAttrs{}, LinearGeluAttrs{1e-5, false, true}, LinearGeluAttrs{1e-5, true, false}})
+  for (const LinearGeluAttrs& a :
+       {LinearGeluAttrs{}, LinearGeluAttrs{1e-5, false, true}, LinearGeluAttrs{1e-5, true, false}})
     cases.push_back({Op::linear_gelu,
                      fmt::format("{} {}{}", name, a.tanh ? "tanh" : "exact", a.keep ? "" : ", nothing kept"),
                      a,
@@ -339,15 +340,14 @@ void add_all_cells(std::vector<OpCase>& cases) {
     add_cells(cases, p);
   for (int64_t C : {1, 5, 16, 67})
     for (double drop : {0.0, 0.3, 1.0})
-      cases.push_back(
-          {Op::embedding_sum,
-           fmt::format("{} channels p {}", C, drop),
-           DropoutAttrs{drop, 2, drop > 0.0},
-           {panel(real({C, 97})), ints({3, 13}, 0, 96), real({C, 20}), ints({3, 13}, 0, 19),
-            maybe(drop > 0.0, keys({2})), maybe(drop > 0.0, keys({3}))},
-           {real({3, 13, C})},
-           2,
-           1});
+      cases.push_back({Op::embedding_sum,
+                       fmt::format("{} channels p {}", C, drop),
+                       DropoutAttrs{drop, 2, drop > 0.0},
+                       {panel(real({C, 97})), ints({3, 13}, 0, 96), real({C, 20}), ints({3, 13}, 0, 19),
+                        maybe(drop > 0.0, keys({2})), maybe(drop > 0.0, keys({3}))},
+                       {real({3, 13, C})},
+                       2,
+                       1});
   add_heads(cases, 1, 1, 2);
   add_heads(cases, 13, 17, 33);
   add_heads(cases, 131, 16, 97);

@@ -17,7 +17,7 @@ struct Operand {
   Shape shape;
   double low = 0.0;  // real: uniform in [low, high); integers: in [low, high], both ends taken where two or more fit
   double high = 0.0;
-  bool panel = false;  // a matrix that lies in panels of the kernel table's nr columns
+  bool panel = false;      // a matrix that lies in panels of the kernel table's nr columns
   bool workspace = false;  // an output whose values mean nothing
 };
 

@@ -4,8 +4,8 @@
 // Contract of every kernel:
 //  * tasks(args) and scratch(args) look at shapes, layouts and attributes only, never at data;
 //  * the output of a task depends on nothing but the inputs and earlier phases: any thread may run any task of a phase,
-//    in any order, and the bits are the same. A reduction that spans tasks is made by a later phase or a second op, over
-//    fixed blocks;
+//    in any order, and the bits are the same. A reduction that spans tasks is made by a later phase or a second op,
+//    over fixed blocks;
 //  * an output may lie exactly on the input that `in_place` names, otherwise outputs overlap nothing;
 //  * preconditions (shapes, layouts, finite sizes) were proved when the plan was bound: there are no checks inside;
 //  * where layouts pad (panel), padding in weights is zero and a kernel that writes a panel writes zeros there.
@@ -55,7 +55,7 @@ struct KernelTable {
   std::span<const Kernel* const> kernels;
 };
 
-const KernelTable& kernel_table(Isa isa);                    // the table of one rung
+const KernelTable& kernel_table(Isa isa);  // the table of one rung
 // Calls f(first, end) for the tasks of each phase, in order.
 template <typename F>
 void for_each_phase(const Kernel& kernel, const Args& args, int64_t tasks, const F& f) {

@@ -80,7 +80,8 @@ bool CellBuilder::replace(const Node* at, const std::vector<const Node*>& parts,
 }
 
 ValueId CellBuilder::workspace(const std::string& name, const Shape& shape) {
-  std::string unique = fmt::format("{}:{}", name, graph_.values.size());  // a layer that is made again has the same name
+  std::string unique =
+      fmt::format("{}:{}", name, graph_.values.size());  // a layer that is made again has the same name
   graph_.values.push_back({std::move(unique), {shape, Dtype::f32, {}}, ValueKind::computed, TensorClass::workspace});
   uses_.producer.push_back(-1);
   uses_.readers.emplace_back();

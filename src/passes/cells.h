@@ -41,8 +41,8 @@ class CellBuilder {
 
   Graph& graph_;
   Uses uses_;
-  std::vector<bool> outputs_;             // values
-  std::vector<bool> gone_;                // nodes
+  std::vector<bool> outputs_;              // values
+  std::vector<bool> gone_;                 // nodes
   std::vector<std::vector<Node>> before_;  // nodes that were moved before each node
   bool changed_ = false;
 };

@@ -12,8 +12,12 @@ void fuse(Graph& graph, CellBuilder& cells, size_t n) {
   const Node* linear = cells.producer(slope.inputs[0], Op::linear_bwd_input);
   if (linear == nullptr || cells.only_reader(slope.inputs[0]) != &slope || input_of(*linear, 2) != ValueId::none)
     return;
-  Node made{{},           Op::linear_bwd_gelu, linear->name, {linear->inputs[0], linear->inputs[1], slope.inputs[1]},
-            slope.outputs, slope.attrs};
+  Node made{{},
+            Op::linear_bwd_gelu,
+            linear->name,
+            {linear->inputs[0], linear->inputs[1], slope.inputs[1]},
+            slope.outputs,
+            slope.attrs};
   cells.replace(&slope, {linear, &slope}, std::move(made));
 }
 

@@ -43,8 +43,9 @@ void fuse_params(Graph& graph, CellBuilder& cells, const Node& attention) {
   if (parts.size() != 3 || parts[0]->inputs[0] != parts[1]->inputs[0] || parts[0]->inputs[0] != parts[2]->inputs[0])
     return;
   if (!same_weights(graph, parts[0]->outputs[0], parts[1]->outputs[0], parts[2]->outputs[0])) return;
-  Node made{{},      Op::qkv_bwd_params, common_name(parts[0]->name, parts[1]->name) + ".qkv.bwd.params",
-            {parts[0]->inputs[0]}, {},   NoAttrs{}};
+  Node made{
+      {}, Op::qkv_bwd_params, common_name(parts[0]->name, parts[1]->name) + ".qkv.bwd.params", {parts[0]->inputs[0]},
+      {}, NoAttrs{}};
   const Node* last = parts[0];
   for (const Node* part : parts) {
     made.inputs.push_back(part->inputs[1]);

@@ -31,8 +31,8 @@ void fuse_embeddings(CellBuilder& cells, const Node& add) {
   const Node* position = cells.producer(add.inputs[1], Op::embedding);
   if (token == nullptr || position == nullptr || token == position) return;
   if (cells.only_reader(add.inputs[0]) != &add || cells.only_reader(add.inputs[1]) != &add) return;
-  Node made{{},         Op::embedding_sum,
-            add.name,   {token->inputs[0], token->inputs[1], position->inputs[0], position->inputs[1]},
+  Node made{{},          Op::embedding_sum,
+            add.name,    {token->inputs[0], token->inputs[1], position->inputs[0], position->inputs[1]},
             add.outputs, DropoutAttrs{}};
   const Node* dropout = cells.only_reader(add.outputs[0], Op::dropout);
   if (!acts(dropout)) {

@@ -1,11 +1,10 @@
 // Operations and bytes of ops and of whole plans, against what can be counted by hand.
-#include "plan/cost.h"
-
 #include <gtest/gtest.h>
 
 #include "common/tiny.h"
 #include "compile.h"
 #include "graph/schema.h"
+#include "plan/cost.h"
 
 namespace lamina {
 namespace {

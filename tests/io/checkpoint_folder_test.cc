@@ -17,7 +17,6 @@ namespace {
 using Json = nlohmann::json;
 using test::expect_error;
 using test::FileSizeLimit;
-using test::FileSizeLimit;
 using test::read_bytes;
 using test::TempDir;
 

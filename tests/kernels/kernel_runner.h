@@ -17,7 +17,7 @@
 namespace lamina::testing {
 
 using Ranges = std::vector<std::pair<int64_t, int64_t>>;
-using Cut = Ranges (*)(int64_t tasks);  // of the tasks of one phase
+using Cut = Ranges (*)(int64_t tasks);             // of the tasks of one phase
 using Aliases = std::vector<std::pair<int, int>>;  // output, input
 
 inline Ranges whole(int64_t tasks) { return tasks > 0 ? Ranges{{0, tasks}} : Ranges{}; }

@@ -73,7 +73,8 @@ double test_case(const Kernel& kernel, const OpCase& c, const Truth& truth, int3
   const std::vector<GuardedBuffer> out = runner.run(whole, {});
   double worst = 0.0;
   for (size_t o = 0; o < out.size(); ++o)
-    if (!c.out[o].workspace) worst = std::max(worst, expect_close(c, from_storage(c.out[o], out[o], nr), truth.out[o], o));
+    if (!c.out[o].workspace)
+      worst = std::max(worst, expect_close(c, from_storage(c.out[o], out[o], nr), truth.out[o], o));
   expect_same_bits(runner.run(one_by_one_backwards, {}), out, "tasks one by one, backwards");
   expect_same_bits(runner.run(three_parts, {}), out, "tasks in three parts");
   for (const Aliases& aliases : alias_choices(c)) expect_same_bits(runner.run(whole, aliases), out, "in place");

@@ -153,7 +153,8 @@ TEST(Cells, OfATrainingGraph) {
   EXPECT_EQ(ops["qkv_bwd_params"], 2);
   EXPECT_EQ(ops["layernorm_bwd"], 5);
   EXPECT_EQ(ops["linear_bwd_params"], 6);  // attention.proj, mlp.fc and mlp.proj of two layers
-  for (const char* gone : {"linear_bwd_weight", "linear_bwd_bias", "layernorm_bwd_input", "gelu", "gelu_bwd", "cross_entropy_bwd"})
+  for (const char* gone :
+       {"linear_bwd_weight", "linear_bwd_bias", "layernorm_bwd_input", "gelu", "gelu_bwd", "cross_entropy_bwd"})
     EXPECT_EQ(ops[gone], 0) << gone;
 }
 

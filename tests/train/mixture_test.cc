@@ -11,8 +11,8 @@ namespace lamina {
 namespace {
 
 TEST(Mixture, SharesOfEveryPrefixAndIndicesInOrder) {
-  const std::vector<std::vector<double>> mixes{{1, 1}, {1, 3}, {0.7, 0.2, 0.1}, {5, 1, 1, 1}, {1, 1000}, {1e-9, 1},
-                                               {0x1.0p60, 1, 2}};
+  const std::vector<std::vector<double>> mixes{{1, 1},    {1, 3},    {0.7, 0.2, 0.1}, {5, 1, 1, 1},
+                                               {1, 1000}, {1e-9, 1}, {0x1.0p60, 1, 2}};
   for (const std::vector<double>& weights : mixes)
     for (uint64_t seed = 0; seed < 5; ++seed) {
       const Mixture mixture(weights, seed);

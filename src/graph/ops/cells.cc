@@ -178,31 +178,37 @@ double work_head(const WorkCall& call) {
 const OpSchema schema_embedding_sum{
     .min_inputs = 4, .max_inputs = 6, .optional = 3u << 4, .panel_in = 5u, .infer = infer_embedding_sum};
 const OpSchema schema_linear_qkv{.min_inputs = 9,
-                               .max_inputs = 9,
-                               .n_outputs = 5,
-                               .optional = 3u << 1,
-                               .panel_in = 1u << 3 | 1u << 5 | 1u << 7,
-                               .infer = infer_linear_qkv,
- .work = {WorkKind::gemm, work_linear_qkv}};
-const OpSchema schema_linear_gelu{
-    .min_inputs = 5, .max_inputs = 5, .n_outputs = 4, .optional = 3u << 1, .panel_in = 1u << 3, .infer = infer_linear_gelu,
-    .work = {WorkKind::gemm, work_linear_gelu}};
+                                 .max_inputs = 9,
+                                 .n_outputs = 5,
+                                 .optional = 3u << 1,
+                                 .panel_in = 1u << 3 | 1u << 5 | 1u << 7,
+                                 .infer = infer_linear_qkv,
+                                 .work = {WorkKind::gemm, work_linear_qkv}};
+const OpSchema schema_linear_gelu{.min_inputs = 5,
+                                  .max_inputs = 5,
+                                  .n_outputs = 4,
+                                  .optional = 3u << 1,
+                                  .panel_in = 1u << 3,
+                                  .infer = infer_linear_gelu,
+                                  .work = {WorkKind::gemm, work_linear_gelu}};
 const OpSchema schema_linear_dropout{.min_inputs = 6,
                                      .max_inputs = 6,
                                      .panel_in = 1u << 1,
                                      .infer = infer_linear_dropout,
                                      .in_place = {{0, 3, InPlace::may}},
- .work = {WorkKind::gemm, work_linear_dropout}};
+                                     .work = {WorkKind::gemm, work_linear_dropout}};
 const OpSchema schema_layernorm_bwd{.min_inputs = 5,
                                     .max_inputs = 8,
                                     .n_outputs = 4,
                                     .optional = 7u << 5,
                                     .infer = infer_layernorm_bwd,
                                     .in_place = {{0, 5, InPlace::may}, {1, 6, InPlace::may}, {2, 7, InPlace::may}},
- .work = {WorkKind::elementwise, work_layernorm_bwd}};
-const OpSchema schema_linear_bwd_gelu{
-    .min_inputs = 3, .max_inputs = 3, .panel_in = 1u << 1, .infer = infer_linear_bwd_gelu,
- .work = {WorkKind::gemm, work_linear_bwd_gelu}};
+                                    .work = {WorkKind::elementwise, work_layernorm_bwd}};
+const OpSchema schema_linear_bwd_gelu{.min_inputs = 3,
+                                      .max_inputs = 3,
+                                      .panel_in = 1u << 1,
+                                      .infer = infer_linear_bwd_gelu,
+                                      .work = {WorkKind::gemm, work_linear_bwd_gelu}};
 const OpSchema schema_linear_bwd_params{.min_inputs = 2,
                                         .max_inputs = 4,
                                         .n_outputs = 2,
@@ -211,14 +217,14 @@ const OpSchema schema_linear_bwd_params{.min_inputs = 2,
                                         .panel_out = 1,
                                         .infer = infer_linear_bwd_params,
                                         .in_place = {{0, 2, InPlace::may}, {1, 3, InPlace::may}},
- .work = {WorkKind::gemm, product_of_gradient}};
+                                        .work = {WorkKind::gemm, product_of_gradient}};
 const OpSchema schema_qkv_bwd_input{.min_inputs = 6,
                                     .max_inputs = 7,
                                     .optional = 1u << 6,
                                     .panel_in = 7u << 3,
                                     .infer = infer_qkv_bwd_input,
                                     .in_place = {{0, 6, InPlace::may}},
- .work = {WorkKind::gemm, work_qkv_bwd_input}};
+                                    .work = {WorkKind::gemm, work_qkv_bwd_input}};
 const OpSchema schema_qkv_bwd_params{.min_inputs = 4,
                                      .max_inputs = 10,
                                      .n_outputs = 6,
@@ -232,10 +238,13 @@ const OpSchema schema_qkv_bwd_params{.min_inputs = 4,
                                                   {3, 7, InPlace::may},
                                                   {4, 8, InPlace::may},
                                                   {5, 9, InPlace::may}},
- .work = {WorkKind::gemm, work_qkv_bwd_params}};
-const OpSchema schema_head_loss{
-    .min_inputs = 3, .max_inputs = 3, .n_outputs = 2, .panel_in = 1u << 1, .infer = infer_head_loss,
- .work = {WorkKind::gemm, work_head<1, 47>}};
+                                     .work = {WorkKind::gemm, work_qkv_bwd_params}};
+const OpSchema schema_head_loss{.min_inputs = 3,
+                                .max_inputs = 3,
+                                .n_outputs = 2,
+                                .panel_in = 1u << 1,
+                                .infer = infer_head_loss,
+                                .work = {WorkKind::gemm, work_head<1, 47>}};
 const OpSchema schema_head{.min_inputs = 4,
                            .max_inputs = 6,
                            .n_outputs = 4,
@@ -244,6 +253,6 @@ const OpSchema schema_head{.min_inputs = 4,
                            .panel_out = 1u << 2,
                            .infer = infer_head,
                            .in_place = {{1, 4, InPlace::may}, {2, 5, InPlace::may}},
- .work = {WorkKind::gemm, work_head<3, 82>}};
+                           .work = {WorkKind::gemm, work_head<3, 82>}};
 
 }  // namespace lamina

@@ -1,5 +1,5 @@
-// One row of logits: its log-sum-exp and its gradient. The row is read from memory once: it goes by in chunks that stay in
-// the first-level cache, with a running maximum to which the sum of exponentials so far is rescaled.
+// One row of logits: its log-sum-exp and its gradient. The row is read from memory once: it goes by in chunks that stay
+// in the first-level cache, with a running maximum to which the sum of exponentials so far is rescaled.
 #pragma once
 
 #include "kernels/cpu/args.h"

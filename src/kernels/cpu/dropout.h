@@ -11,7 +11,7 @@ struct ResidualDropout {
   const int64_t *rng, *sample;
   uint64_t site;
   uint32_t threshold;
-  float factor;     // of a kept element
+  float factor;      // of a kept element
   int64_t elements;  // of one sample
 
   LAMINA_MEMBER uint64_t key(int64_t b) const {

@@ -1,5 +1,5 @@
-// embedding, embedding_sum, embedding_bwd, select_rows. A table (C, V) is panels of nr columns, or one panel of V columns where it is
-// row-major: element (c, v) at (v / nr) * C * nr + c * nr + v % nr.
+// embedding, embedding_sum, embedding_bwd, select_rows. A table (C, V) is panels of nr columns, or one panel of V
+// columns where it is row-major: element (c, v) at (v / nr) * C * nr + c * nr + v % nr.
 #include "kernels/cpu/dropout.h"
 
 namespace lamina::LAMINA_ISA_NAMESPACE {

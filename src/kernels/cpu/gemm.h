@@ -14,8 +14,8 @@
 
 // Defines the row of a product whose file has templates run, tasks and scratch_bytes over the function `op` that reads
 // its arguments; `order` names the constant that sets the order of summation.
-#define LAMINA_GEMM_KERNEL_F32(op, order)                                                                   \
-  extern constinit const Kernel kernel_##op##_f32 = {                                                       \
+#define LAMINA_GEMM_KERNEL_F32(op, order)             \
+  extern constinit const Kernel kernel_##op##_f32 = { \
       Op::op, #op ".f32." LAMINA_STRING(LAMINA_ISA_NAMESPACE) "." order, run<op>, tasks<op>, scratch_bytes<op>}
 
 namespace lamina::LAMINA_ISA_NAMESPACE {

@@ -1,6 +1,6 @@
 // linear_bwd_weight: dW = xᵀ dy + acc?, written in panels, padding zero; linear_bwd_params: with it db, the sum of each
-// column of dy, + acc?, from the rows that are being packed; qkv_bwd_params: both for three dy. The sum runs over tokens
-// m:
+// column of dy, + acc?, from the rows that are being packed; qkv_bwd_params: both for three dy. The sum runs over
+// tokens m:
 //
 //        m ->                   n ->                      n ->
 //   k  | xᵀ xᵀ xᵀ |    x   m  | dy dy dy … |    =    k  | dW … |

@@ -50,9 +50,9 @@ struct Problem {
   int64_t targets;
   int64_t M, K, N;
   Finish finish;
-  const float* residual;    // (M, N) or null
-  float* pre;               // (M, N): the sums that GELU takes, or null
-  ResidualDropout dropout;  // rng null: everything is dropped
+  const float* residual;                 // (M, N) or null
+  float* pre;                            // (M, N): the sums that GELU takes, or null
+  ResidualDropout dropout;               // rng null: everything is dropped
   const float *norm_weight, *norm_bias;  // (K), null: x is taken as it is
   float *mean, *rstd;                    // (M)
   float eps;
@@ -104,8 +104,7 @@ Problem linear_dropout(const Args& args) {
   const auto& a = attrs_of<DropoutAttrs>(args);
   p.residual = input(args, 3);
   p.finish = Finish::dropout;
-  if (a.p < 1.0)
-    p.dropout = residual_dropout(a, input_i64(args, 4), input_i64(args, 5), dims(args.in[3])[1] * p.N);
+  if (a.p < 1.0) p.dropout = residual_dropout(a, input_i64(args, 4), input_i64(args, 5), dims(args.in[3])[1] * p.N);
   cut(p);
   return p;
 }
@@ -140,8 +139,8 @@ Problem linear_qkv(const Args& args) {
 
 // Where the sums of one sliver and one chunk come from and go to.
 struct Span {
-  const float* x;       // first row, first k of the chunk
-  int64_t ld;           // from row to row of x
+  const float* x;  // first row, first k of the chunk
+  int64_t ld;      // from row to row of x
   const Target* to;
   const float* weight;  // first panel of the block, first k of the chunk
   int64_t n;            // k in the chunk
@@ -151,7 +150,7 @@ struct Span {
   int64_t row, column;  // of y, where the tile begins
   const float* next;    // the sliver after this one, fetched meanwhile into the second-level cache
   int64_t next_ld;
-  bool cold;            // the first sliver: it meets the block of W in memory
+  bool cold;  // the first sliver: it meets the block of W in memory
 };
 
 // GELU or dropout of a finished tile, kPanel columns a row, from the first-level cache.

@@ -118,9 +118,10 @@ int64_t scratch_bytes(const Args& args) noexcept {
 
 }  // namespace
 
-#define LAMINA_HEAD(op)                                                                                              \
-  extern constinit const Kernel kernel_##op##_f32 = {                                                                \
-      Op::op, #op ".f32." LAMINA_STRING(LAMINA_ISA_NAMESPACE) ".kc768.kc384.kc256", run, tasks, scratch_bytes, phase_end}
+#define LAMINA_HEAD(op)                                                                                          \
+  extern constinit const Kernel kernel_##op##_f32 = {                                                            \
+      Op::op,   #op ".f32." LAMINA_STRING(LAMINA_ISA_NAMESPACE) ".kc768.kc384.kc256", run, tasks, scratch_bytes, \
+      phase_end}
 LAMINA_HEAD(head_loss);
 LAMINA_HEAD(head);
 

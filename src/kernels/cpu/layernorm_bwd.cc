@@ -1,5 +1,5 @@
-// layernorm_bwd_input, by rows, layernorm_bwd_params, by blocks of columns, and layernorm_bwd, both in two phases: rows,
-// with the sums of their columns, then the sums of these.
+// layernorm_bwd_input, by rows, layernorm_bwd_params, by blocks of columns, and layernorm_bwd, both in two phases:
+// rows, with the sums of their columns, then the sums of these.
 #include "kernels/cpu/args.h"
 
 namespace lamina::LAMINA_ISA_NAMESPACE {
@@ -163,12 +163,10 @@ int64_t layernorm_bwd_phase(const Args& args, int64_t first) noexcept {
 
 }  // namespace
 
-extern constinit const Kernel kernel_layernorm_bwd_f32 = {Op::layernorm_bwd,
-                                                          "layernorm_bwd.f32." LAMINA_STRING(LAMINA_ISA_NAMESPACE),
-                                                          run_layernorm_bwd,
-                                                          layernorm_bwd_tasks,
-                                                          no_scratch,
-                                                          layernorm_bwd_phase};
+extern constinit const Kernel kernel_layernorm_bwd_f32 = {
+    Op::layernorm_bwd, "layernorm_bwd.f32." LAMINA_STRING(LAMINA_ISA_NAMESPACE),
+    run_layernorm_bwd, layernorm_bwd_tasks,
+    no_scratch,        layernorm_bwd_phase};
 LAMINA_KERNEL_F32(layernorm_bwd_input, row_tasks);
 LAMINA_KERNEL_F32(layernorm_bwd_params, column_tasks);
 

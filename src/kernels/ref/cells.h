@@ -43,8 +43,7 @@ RefTensor<S> normalized(const RefCall<S>& call, size_t mean, double eps) {
 template <typename S>
 void linear_qkv(const RefCall<S>& call) {
   const RefTensor<S> h = normalized(call, 3, attrs_of<LayerNormAttrs>(call).eps);
-  for (size_t i = 0; i < 3; ++i)
-    linear<S>({{&h, call.in[3 + 2 * i], call.in[4 + 2 * i]}, {call.out[i]}, nullptr});
+  for (size_t i = 0; i < 3; ++i) linear<S>({{&h, call.in[3 + 2 * i], call.in[4 + 2 * i]}, {call.out[i]}, nullptr});
 }
 
 template <typename S>
@@ -68,7 +67,7 @@ void linear_dropout(const RefCall<S>& call) {
 
 template <typename S>
 void layernorm_bwd(const RefCall<S>& call) {
-  const RefTensor<S>*const *in = call.in.data();
+  const RefTensor<S>* const* in = call.in.data();
   layernorm_bwd_input<S>({{in[0], in[1], in[2], in[3], in[4], optional_input(call, 5)}, {call.out[0]}, nullptr});
   layernorm_bwd_params<S>({{in[0], in[1], in[3], in[4], optional_input(call, 6), optional_input(call, 7)},
                            {call.out[1], call.out[2]},
