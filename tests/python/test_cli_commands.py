@@ -42,7 +42,7 @@ def test_plan(tmp_path):
             "peak_owner", "predicted_step_ms", "model_flops"}
     assert keys <= set(plan)
     assert plan["precision"] == "fp32" and plan["predicted_step_ms"] > 0
-    assert plan["operations"] > plan["model_flops"] / 2 and plan["bytes_moved"] > plan["total_bytes"] / 2
+    assert plan["operations"] > plan["model_flops"] / 2 and plan["bytes_moved"] > 28 * 8400  # AdamW alone
     assert plan["recompute"]["what"] and plan["recompute"]["curve"][0]["what"] == "nothing"
     assert 0 < plan["nodes"]["backward"] <= plan["nodes"]["backward_before"] and plan["nodes"]["forward"] > 0
     assert plan["arena_bytes"] >= plan["max_live_bytes"] > 0
@@ -151,7 +151,7 @@ def test_bench_kernels():
     peaks, runs = result["peaks"], result["runs"]
     assert peaks["fp32_gflops"] > 0 and peaks["memory_gb_s"] > 0 and peaks["memory_in_place_gb_s"] > 0
     assert {run["bound"] for run in runs if run["kernel"].startswith(("linear_bwd_w", "attention_b"))} == {"compute"}
-    assert {run["bound"] for run in runs if run["kernel"] in ("adamw", "layernorm", "gelu")} == {"memory"}
+    assert {run["bound"] for run in runs if run["kernel"] in ("adamw", "layernorm", "scale")} == {"memory"}
     for run in runs:
         assert run["flops_per_byte"] == pytest.approx(run["flops"] / run["bytes"])
         assert run["bound_fraction"] == pytest.approx(run["bound_ms"] / run["ms"])

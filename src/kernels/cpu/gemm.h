@@ -12,13 +12,20 @@
 
 #include "kernels/cpu/args.h"
 
-// Defines the row of a product whose file has templates run, tasks and scratch_bytes over the function `op` that reads
-// its arguments; `order` names the constant that sets the order of summation.
-#define LAMINA_GEMM_KERNEL_F32(op, order)             \
-  extern constinit const Kernel kernel_##op##_f32 = { \
-      Op::op, #op ".f32." LAMINA_STRING(LAMINA_ISA_NAMESPACE) "." order, run<op>, tasks<op>, scratch_bytes<op>}
+// Defines the row of a product whose file has run_task, and templates tasks and scratch_bytes over the function `op`
+// that reads its arguments; `order` names the constant that sets the order of summation.
+#define LAMINA_GEMM_KERNEL_F32(op, order)                                                                       \
+  extern constinit const Kernel kernel_##op##_f32 = {Op::op,                                                    \
+                                                     #op ".f32." LAMINA_STRING(LAMINA_ISA_NAMESPACE) "." order, \
+                                                     run_product<op, run_task>, tasks<op>, scratch_bytes<op>}
 
 namespace lamina::LAMINA_ISA_NAMESPACE {
+
+template <auto problem_of, auto run_task>
+static void run_product(const Args& args, int64_t begin, int64_t end, std::byte* scratch) noexcept {
+  const auto problem = problem_of(args);
+  for (int64_t task = begin; task < end; ++task) run_task(problem, task, reinterpret_cast<float*>(scratch));
+}
 
 // The register tile: kTileRows x kTileVecs sums, kTileVecs vectors and a broadcast. nr, the width of a weight's panel,
 // is kPanel.

@@ -351,12 +351,6 @@ void run_task(const Problem& p, int64_t task, float* scratch) {
 }
 
 template <Problem (*problem_of)(const Args&)>
-void run(const Args& args, int64_t begin, int64_t end, std::byte* scratch) noexcept {
-  const Problem p = problem_of(args);
-  for (int64_t task = begin; task < end; ++task) run_task(p, task, reinterpret_cast<float*>(scratch));
-}
-
-template <Problem (*problem_of)(const Args&)>
 int64_t tasks(const Args& args) noexcept {
   const Problem p = problem_of(args);
   return p.groups * p.row_blocks;
