@@ -90,8 +90,8 @@ class MaskReader {
                   "attention mask has the wrong shape: expected ({0}, {1}), ({0}, 1, 1, {1}), ({1}, {1}), "
                   "({0}, {1}, {1}) or ({0}, 1, {1}, {1}), got ({2})",
                   rows_, width_, fmt::join(shape, ", "));
-    queries_ = plain ? 1 : shape[rank - 2];
-    query_stride_ = queries_ == 1 ? 0 : mask_.strides[rank - 2];
+    query_stride_ = plain || shape[rank - 2] == 1 ? 0 : mask_.strides[rank - 2];
+    queries_ = query_stride_ == 0 ? 1 : width_;  // an expanded array too has one row of keys
     row_stride_ = square || shape[0] == 1 ? 0 : mask_.strides[0];
   }
 

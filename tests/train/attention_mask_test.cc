@@ -134,6 +134,39 @@ TEST(AttentionMask, HolesAreNamed) {
   refused({1, 0, 0, 1, 0, 0, 1, 1, 1}, {3, 3}, 1, 3, "row 0, query 1, key 1, expected a query that sees itself");
 }
 
+// What the header says, word by word; empty where it cannot be said.
+Ints by_definition(const Bits& bits, int64_t width) {
+  const auto sees = [&](int64_t q, int64_t k) { return k <= q && bits[static_cast<size_t>(q * width + k)] != 0; };
+  Ints out;
+  for (int64_t q = 0; q < width; ++q) {
+    int64_t begin = q + 1;
+    while (begin > 0 && sees(q, begin - 1)) --begin;
+    bool more = false, seen = false;
+    for (int64_t k = 0; k < begin; ++k) more = more || sees(q, k);
+    for (int64_t other = q + 1; other < width; ++other) seen = seen || (sees(other, other) && sees(other, q));
+    if (more && (sees(q, q) || seen)) return {};
+    out.push_back(static_cast<int32_t>(begin));
+  }
+  return out;
+}
+
+TEST(AttentionMask, AllMasksOfFourTokens) {
+  int64_t accepted = 0;
+  for (uint32_t number = 0; number < 1u << 10; ++number) {
+    Bits bits(16, static_cast<uint8_t>(number & 1u));  // what lies behind a query is anything
+    for (uint32_t q = 0, bit = 0; q < 4; ++q)
+      for (uint32_t k = 0; k <= q; ++k) bits[q * 4 + k] = number >> bit++ & 1u;
+    const Ints wanted = by_definition(bits, 4);
+    accepted += wanted.empty() ? 0 : 1;
+    if (wanted.empty())
+      expect_error([&] { key_begin(bits, {4, 4}, 1, 4); }, ErrorCode::invalid, {"has a hole: row 0, query"});
+    else
+      EXPECT_EQ(key_begin(bits, {4, 4}, 1, 4), wanted) << number;
+  }
+  EXPECT_GT(accepted, 120);  // each of 2 · 3 · 4 · 5 answers at least once
+  EXPECT_LT(accepted, 1024);
+}
+
 TEST(AttentionMask, ValuesWithoutMeaningAreNamed) {
   const auto refused = [](const Array& array, const char* text) {
     expect_error([&] { key_begin_of(array.view({2, 3}), 2, 3); }, ErrorCode::invalid, {text});
