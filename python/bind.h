@@ -23,7 +23,7 @@ void check_signals();
 // lamina.Model. `last` holds the rows of the last loss(), for gradients().
 struct Model {
   std::shared_ptr<Host> host;
-  std::vector<std::pair<std::vector<int32_t>, std::vector<int32_t>>> last;
+  std::vector<OwnedRow> last;
 };
 
 }  // namespace lamina::python

@@ -33,6 +33,16 @@ int64_t longest(const std::vector<Row>& rows) {
 
 }  // namespace
 
+OwnedRow::OwnedRow(const Row& row)
+    : tokens(row.tokens.begin(), row.tokens.end()),
+      targets(row.targets.begin(), row.targets.end()),
+      key_begin(row.key_begin.begin(), row.key_begin.end()),
+      positions(row.positions.begin(), row.positions.end()) {}
+
+Row OwnedRow::row() const {
+  return {.tokens = tokens, .targets = targets, .key_begin = key_begin, .positions = positions};
+}
+
 Host::Host(ModelConfig config, const HostLimits& limits)
     : config_(std::move(config)), specs_(parameter_specs(config_)), limits_(limits) {
   slot(Purpose::inference).options = {.train = false, .eval = true, .forward = true};

@@ -40,6 +40,14 @@ struct HfArray {
   std::vector<float> values;
 };
 
+// A row with memory of its own.
+struct OwnedRow {
+  explicit OwnedRow(const Row& row);
+  Row row() const;
+
+  std::vector<int32_t> tokens, targets, key_begin, positions;
+};
+
 // Logits of a batch where the session left them: element (b, t, v) at data[(b * row_stride + t) * V + v].
 struct LogitsView {
   std::shared_ptr<Session> session;

@@ -59,8 +59,9 @@ Model new_model(const nb::object& config, int64_t seed, const std::optional<int6
   return {Host::create(std::move(read), static_cast<uint64_t>(seed), limits_of(threads, memory_limit)), {}};
 }
 
-nb::object forward(const Model& model, const nb::object& ids) {
-  const Batch batch(ids);
+nb::object forward(const Model& model, const nb::object& ids, const nb::object& mask, const nb::object& positions) {
+  Batch batch(ids);
+  batch.attend(mask, positions);
   LogitsView view;
   {
     const nb::gil_scoped_release release;
@@ -69,12 +70,11 @@ nb::object forward(const Model& model, const nb::object& ids) {
   return as_array(view, batch.width());
 }
 
-double loss(Model& model, const nb::object& ids, const nb::object& targets) {
-  const Batch batch(ids, targets);
-  model.last.clear();
-  for (const Row& row : batch.rows())
-    model.last.emplace_back(std::vector<int32_t>(row.tokens.begin(), row.tokens.end()),
-                            std::vector<int32_t>(row.targets.begin(), row.targets.end()));
+double loss(Model& model, const nb::object& ids, const nb::object& targets, const nb::object& mask,
+            const nb::object& positions) {
+  Batch batch(ids, targets);
+  batch.attend(mask, positions);
+  model.last = std::vector<OwnedRow>(batch.rows().begin(), batch.rows().end());
   const nb::gil_scoped_release release;
   return model.host->loss(batch.rows());
 }
@@ -83,7 +83,7 @@ nb::dict gradients(const Model& model) {
   if (model.last.empty()) throw_error(ErrorCode::invalid, "gradients of what: call loss() first");
   const auto last = model.last;  // another thread may call loss() meanwhile
   std::vector<Row> rows;
-  for (const auto& [tokens, targets] : last) rows.push_back({tokens, targets});
+  for (const OwnedRow& owned : last) rows.push_back(owned.row());
   std::vector<HfArray> out;
   {
     const nb::gil_scoped_release release;
@@ -242,8 +242,9 @@ void bind_model(nb::module_& m) {
                   "memory_limit"_a = nb::none())
       .def_static("from_config", &new_model, "config"_a, nb::kw_only(), "seed"_a = 0, "threads"_a = nb::none(),
                   "memory_limit"_a = nb::none())
-      .def("forward", &forward, "ids"_a)
-      .def("loss", &loss, "ids"_a, "targets"_a = nb::none())
+      .def("forward", &forward, "ids"_a, "attention_mask"_a = nb::none(), "position_ids"_a = nb::none())
+      .def("loss", &loss, "ids"_a, "targets"_a = nb::none(), "attention_mask"_a = nb::none(),
+           "position_ids"_a = nb::none())
       .def("gradients", &gradients)
       .def("parameters", &parameters)
       .def("generate", &generate, "prompts"_a, nb::kw_only(), "max_tokens"_a = nb::none(), "temperature"_a = 1.0,

@@ -42,8 +42,10 @@ class Trainer {
     trainer_ = host_->add_trainer(plan);
   }
 
-  TrainerStep step(const nb::object& ids, const nb::object& targets) {
+  TrainerStep step(const nb::object& ids, const nb::object& targets, const nb::object& mask,
+                   const nb::object& positions) {
     Batch batch(ids, targets);
+    batch.attend(mask, positions);
     if (document_end_) batch.isolate(*document_end_);
     ++steps_;  // with the GIL, so that of two threads each has a number of its own
     TrainerStep out{.step = steps_, .lr = learning_rate(rate_, steps_)};
@@ -151,7 +153,8 @@ void bind_trainer(nb::module_& m) {
            "seed"_a = usual.seed, "dropout"_a = nb::none(), "max_skips"_a = usual.max_skips, "batch"_a = usual.batch,
            "seq"_a = nb::none(), "isolate_documents"_a = usual.isolate_documents, "recompute"_a = usual.recompute,
            "passes"_a = usual.passes)
-      .def("step", &Trainer::step, "ids"_a, "targets"_a = nb::none())
+      .def("step", &Trainer::step, "ids"_a, "targets"_a = nb::none(), "attention_mask"_a = nb::none(),
+           "position_ids"_a = nb::none())
       .def("plan", &Trainer::plan);
 }
 

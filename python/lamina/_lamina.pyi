@@ -39,10 +39,13 @@ class Model:
         memory_limit: Optional[str] = None,
     ) -> Model:
         """GPT-2's initialisation of a config.json, of its content, or of a size by name."""
-    def forward(self, ids: Any) -> Any:
-        """Logits (B, T, V) of ids (B, T): a view that the next call overwrites."""
-    def loss(self, ids: Any, targets: Any = None) -> float:
-        """Mean over the targets from 0 on. Without targets each id is the target of the one before it."""
+    def forward(self, ids: Any, attention_mask: Any = None, position_ids: Any = None) -> Any:
+        """Logits (B, T, V) of ids (B, T): a view that the next call overwrites. A mask is (B, T), (B, 1, 1, T), (T, T),
+        (B, T, T) or (B, 1, T, T), of 1 and 0, bool, or floats to add; causality is added to it. Without position_ids
+        positions count from where a row's text begins, behind the padding."""
+    def loss(self, ids: Any, targets: Any = None, attention_mask: Any = None, position_ids: Any = None) -> float:
+        """Mean over the targets from 0 on. Without targets each id is the target of the one before it. Padding predicts
+        nothing and is not predicted."""
     def gradients(self) -> dict[str, Any]:
         """Of the last loss(), by HuggingFace's names. Copies."""
     def parameters(self) -> dict[str, Any]:
@@ -120,8 +123,10 @@ class Trainer:
         recompute: str = "auto",
         passes: Sequence[str] = (),
     ) -> None: ...
-    def step(self, ids: Any, targets: Any = None) -> StepResult:
-        """One update on the rows, in `accumulate` micro-batches."""
+    def step(
+        self, ids: Any, targets: Any = None, attention_mask: Any = None, position_ids: Any = None
+    ) -> StepResult:
+        """One update on the rows, in `accumulate` micro-batches. Masks and positions as in Model.forward()."""
     def plan(self) -> dict[str, Any]:
         """Memory of the compiled step; keys as those of `lamina plan --json`."""
 

@@ -43,6 +43,7 @@ BatchInputs::BatchInputs(Session& session) {
   rows_ = shape[0];
   seq_ = shape[1];
   vocab_ = session.tensor("embedding.token").shape[1];
+  most_positions_ = session.tensor("embedding.position").shape[1];
   tokens_ = session.ints("tokens");
   positions_ = session.ints("positions");
   key_begin_ = session.ints("key_begin");
@@ -67,22 +68,34 @@ void BatchInputs::check_ids(std::span<const int32_t> ids, int64_t row, const cha
 void BatchInputs::check(std::span<const Row> rows, int64_t most_rows) const {
   if (std::ssize(rows) > most_rows)
     throw_error(ErrorCode::invalid, "too many rows in a batch: expected at most {}, got {}", most_rows, rows.size());
-  for (size_t r = 0; r < rows.size(); ++r) {
-    const Row& row = rows[r];
-    if (row.tokens.size() != row.targets.size())
-      throw_error(ErrorCode::invalid, "row {} of a batch: {} tokens, but {} targets", r, row.tokens.size(),
-                  row.targets.size());
-    if (row.start < 0 || row.start > seq_ || std::ssize(row.tokens) > seq_ - row.start)
-      throw_error(ErrorCode::invalid, "row {} of a batch does not fit: {} tokens from place {} on, the length is {}", r,
-                  row.tokens.size(), row.start, seq_);
-    for (size_t i = 0; i < row.borders.size(); ++i) {
-      const int32_t least = i == 0 ? 0 : row.borders[i - 1];
-      if (row.borders[i] <= least || row.borders[i] >= std::ssize(row.tokens))
-        throw_error(ErrorCode::invalid, "row {} of a batch: border {} of documents: expected {} to {}, got {}", r, i,
-                    least + 1, std::ssize(row.tokens) - 1, row.borders[i]);
-    }
-    check_ids(row.tokens, static_cast<int64_t>(r), "tokens", false);
-    check_ids(row.targets, static_cast<int64_t>(r), "targets", true);
+  for (size_t r = 0; r < rows.size(); ++r) check_row(rows[r], static_cast<int64_t>(r));
+}
+
+void BatchInputs::check_row(const Row& row, int64_t r) const {
+  const size_t count = row.tokens.size();
+  if (count != row.targets.size())
+    throw_error(ErrorCode::invalid, "row {} of a batch: {} tokens, but {} targets", r, count, row.targets.size());
+  if (row.start < 0 || row.start > seq_ || std::ssize(row.tokens) > seq_ - row.start)
+    throw_error(ErrorCode::invalid, "row {} of a batch does not fit: {} tokens from place {} on, the length is {}", r,
+                count, row.start, seq_);
+  for (size_t i = 0; i < row.borders.size(); ++i) {
+    const int32_t least = i == 0 ? 0 : row.borders[i - 1];
+    if (row.borders[i] <= least || row.borders[i] >= std::ssize(row.tokens))
+      throw_error(ErrorCode::invalid, "row {} of a batch: border {} of documents: expected {} to {}, got {}", r, i,
+                  least + 1, std::ssize(row.tokens) - 1, row.borders[i]);
+  }
+  check_ids(row.tokens, r, "tokens", false);
+  check_ids(row.targets, r, "targets", true);
+  const std::span<const int32_t> key_begin = row.key_begin, positions = row.positions;
+  LAMINA_CHECK(key_begin.empty() || key_begin.size() == count, "{} of {} in row {}", key_begin.size(), count, r);
+  LAMINA_CHECK(positions.empty() || positions.size() == count, "{} of {} in row {}", positions.size(), count, r);
+  for (size_t i = 0; i < key_begin.size(); ++i)
+    LAMINA_CHECK(key_begin[i] >= 0 && key_begin[i] <= std::ssize(row.tokens), "row {}: key {}", r, key_begin[i]);
+  for (size_t i = 0; i < positions.size(); ++i) {
+    const bool padding = !key_begin.empty() && key_begin[i] > static_cast<int32_t>(i);
+    if (!padding && (positions[i] < 0 || positions[i] >= most_positions_))
+      throw_error(ErrorCode::invalid, "position outside the context: row {}, place {}, expected 0 to {}, got {}", r, i,
+                  most_positions_ - 1, positions[i]);
   }
 }
 
@@ -97,12 +110,19 @@ void BatchInputs::empty(int64_t r, int64_t begin, int64_t end) {
   }
 }
 
-// Places [begin, end) of a row are one document.
-void BatchInputs::fill_document(int64_t r, int64_t begin, int64_t end) {
-  for (int64_t t = begin; t < end; ++t) {
-    const size_t at = static_cast<size_t>(r * seq_ + t);
-    positions_[at] = static_cast<int32_t>(t - begin);
-    key_begin_[at] = static_cast<int32_t>(begin);
+void BatchInputs::see_from(int64_t r, int64_t begin, int64_t end) {
+  const std::span<int32_t> document = part(key_begin_, r * seq_ + begin, end - begin);
+  std::fill(document.begin(), document.end(), static_cast<int32_t>(begin));
+}
+
+void BatchInputs::set_positions(int64_t r, const Row& row) {
+  auto begin = static_cast<int32_t>(row.start);  // of the text
+  for (size_t i = 0; i < row.tokens.size(); ++i) {
+    const auto place = static_cast<int32_t>(row.start) + static_cast<int32_t>(i);
+    const size_t at = static_cast<size_t>(r * seq_ + place);
+    if (key_begin_[at] == place) begin = place;
+    const bool padding = key_begin_[at] > place;
+    positions_[at] = padding ? 0 : row.positions.empty() ? place - begin : row.positions[i];
   }
 }
 
@@ -114,10 +134,15 @@ void BatchInputs::fill_row(int64_t r, const Row& row) {
   std::copy(row.targets.begin(), row.targets.end(), part(targets_, first, count).begin());
   int64_t begin = row.start;
   for (const int32_t border : row.borders) {
-    fill_document(r, begin, row.start + border);
+    see_from(r, begin, row.start + border);
     begin = row.start + border;
   }
-  fill_document(r, begin, row.start + count);
+  see_from(r, begin, row.start + count);
+  for (size_t i = 0; i < row.key_begin.size(); ++i) {
+    int32_t& own = key_begin_[static_cast<size_t>(first) + i];
+    own = std::max(own, static_cast<int32_t>(row.start) + row.key_begin[i]);
+  }
+  set_positions(r, row);
   empty(r, row.start + count, seq_);
 }
 

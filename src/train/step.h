@@ -18,11 +18,15 @@ namespace lamina {
 // places before the tokens (left padding); places before and behind see nothing and count for nothing. `borders` are
 // the places in `tokens`, rising, where a further document begins: it sees nothing before itself, and its positions
 // count from 0 again. Which target lies across a border the row's maker knows, and gives as a negative one.
+// `key_begin`, where not empty, has for each token the first one that it sees (one behind itself: nothing), within what
+// borders allow. `positions`, where not empty, has theirs; else they count from the last token that sees itself alone.
 struct Row {
   std::span<const int32_t> tokens;
   std::span<const int32_t> targets;
   int64_t start = 0;
   std::span<const int32_t> borders = {};
+  std::span<const int32_t> key_begin = {};
+  std::span<const int32_t> positions = {};
 };
 
 inline constexpr int32_t kIgnored = -100;  // as a target
@@ -49,10 +53,12 @@ class BatchInputs {
  private:
   void fill_row(int64_t r, const Row& row);
   void empty(int64_t r, int64_t begin, int64_t end);
-  void fill_document(int64_t r, int64_t begin, int64_t end);
+  void see_from(int64_t r, int64_t begin, int64_t end);
+  void set_positions(int64_t r, const Row& row);
+  void check_row(const Row& row, int64_t r) const;
   void check_ids(std::span<const int32_t> ids, int64_t row, const char* what, bool may_be_ignored) const;
 
-  int64_t rows_ = 0, seq_ = 0, vocab_ = 0;
+  int64_t rows_ = 0, seq_ = 0, vocab_ = 0, most_positions_ = 0;
   std::vector<int64_t> own_longs_;
   std::span<int32_t> tokens_, positions_, key_begin_, targets_;
   std::span<int64_t> sample_;
