@@ -51,7 +51,6 @@ constexpr Acceleration kAccelerations[] = {
     {"bias_gradient", "bias gradients alone", [](ShapeOptions& o) { skip(o, {"fuse_bias_gradient"}); }},
     {"residual", "dropout, residual and embeddings alone", [](ShapeOptions& o) { skip(o, {"fuse_residual"}); }},
     {"recompute", "everything kept for backward", [](ShapeOptions& o) { skip(o, {"recompute"}); }},
-    {"set_layout", "row-major weights", [](ShapeOptions& o) { skip(o, {"set_layout"}); }},
     {"order_for_memory", "nodes as they were made", [](ShapeOptions& o) { skip(o, {"order_for_memory"}); }},
     {"share_storage", "outputs beside their inputs", [](ShapeOptions& o) { skip(o, {"share_storage"}); }},
 };

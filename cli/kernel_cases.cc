@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/rng.h"
+#include "graph/schema.h"
 
 namespace lamina::cli {
 namespace {
@@ -139,7 +140,10 @@ Work work_of(const KernelCase& wanted, Isa isa) {
   };
   std::vector<WorkOperand> in = operands(wanted.in), out = operands(wanted.out);
   for (const auto& [o, i] : wanted.in_place) in[i].storage = out[o].storage = static_cast<int32_t>(o);
-  return lamina::work_of(wanted.op, wanted.attrs, in, out);
+  Work work = lamina::work_of(wanted.op, wanted.attrs, in, out);
+  const WorkKind kind = schema(wanted.op).work.kind;  // counts of elementwise work are fitted to time, not operations
+  if (kind != WorkKind::gemm && kind != WorkKind::attention) work.operations = 0.0;
+  return work;
 }
 
 }  // namespace

@@ -26,8 +26,8 @@ class Compiler {
     }
     out_.plan = make_plan(out_.graphs, options_.isa);
     if (options_.train) {
-      choose();
       count_nodes(out_.graphs.front());
+      choose();
     }
     validate(out_.plan);
     return std::move(out_);
@@ -69,13 +69,13 @@ class Compiler {
         is_update = is_update || (id != ValueId::none && update[static_cast<size_t>(id)]);
       }
       for (ValueId id : node.outputs) {
-        backward[static_cast<size_t>(id)] = is_backward;
+        // The losses that a head gives besides its gradients are forward.
+        backward[static_cast<size_t>(id)] = is_backward && !(node.op == Op::head && id == node.outputs[0]);
         update[static_cast<size_t>(id)] = is_update;
       }
       out_.forward_nodes += !is_backward && !is_update;
       out_.backward_nodes += is_backward && !is_update;
     }
-    out_.forward_nodes -= out_.recomputed_nodes;
   }
 
   static ValueId gradient_sum(Graph& graph, const ParameterSpec& spec, Layout layout) {
@@ -111,11 +111,10 @@ class Compiler {
     finish(std::move(graph));
   }
 
-  // In a program of its own nothing tells the update which tensors are weights: its matrices are, and lie as set_layout
-  // lays them in the others.
+  // In a program of its own nothing tells the update which tensors are weights: its matrices are, in panels as
+  // set_layout lays them in the others.
   Layout weight_layout(const ParameterSpec& spec) const {
-    return spec.shape.rank == 2 && !options_.pipeline.skips("set_layout") ? Layout::panel(context_.panel_width)
-                                                                          : Layout::row_major();
+    return spec.shape.rank == 2 ? Layout::panel(context_.panel_width) : Layout::row_major();
   }
 
   void inference(const char* name, const ForwardOptions& options) {
@@ -155,10 +154,11 @@ class Compiler {
       return record.graph == training_.name && std::any_of(memory_passes().begin(), memory_passes().end(),
                                                            [&](const Pass& p) { return p.name == record.pass; });
     });
-    out_.recomputed_nodes = static_cast<int64_t>(nodes.size());
+    out_.recomputed_nodes = -static_cast<int64_t>(planned.nodes.size());
     run_passes(training_, memory_passes(), context_, options_.pipeline, out_.passes);
     context_.recompute = {};
     planned = std::move(training_);
+    out_.recomputed_nodes += static_cast<int64_t>(planned.nodes.size());
     Plan plan = make_plan(out_.graphs, options_.isa);
     plan.numbers = out_.plan.numbers;
     out_.plan = std::move(plan);

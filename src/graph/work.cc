@@ -32,6 +32,17 @@ void count_table_gradient(std::span<const WorkOperand> in, std::span<const WorkO
   work.written = in_place ? bytes_of(in, 0) : bytes_of(out, 0);
 }
 
+// Each chunk of rows reads the weight, and once more for dx, writes and reads its logits, and reads and writes dW.
+void count_head(bool gradients, std::span<const WorkOperand> in, std::span<const WorkOperand> out, Work& work) {
+  const double chunks = static_cast<double>((in[0].type.shape.rows() + kHeadRows - 1) / kHeadRows);
+  const double weight = bytes_of(in, 1), logits = bytes_of(out, out.size() - 1);
+  work.read += (chunks - 1.0) * weight + chunks * logits;
+  work.written += (chunks - 1.0) * logits;
+  if (!gradients) return;
+  work.read += chunks * (weight + 2.0 * logits) + (chunks - 1.0) * weight;
+  work.written += chunks * logits + (chunks - 1.0) * weight;
+}
+
 }  // namespace
 
 Work work_of(Op op, const Attrs& attrs, std::span<const WorkOperand> in, std::span<const WorkOperand> out) {
@@ -45,6 +56,8 @@ Work work_of(Op op, const Attrs& attrs, std::span<const WorkOperand> in, std::sp
     case Op::embedding_bwd: count_table_gradient(in, out, work); break;
     case Op::attention_cached: work.written = bytes_of(out, 0) + bytes_of(in, 1) + bytes_of(in, 2); break;
     case Op::zero: work.read = 0.0; break;
+    case Op::head_loss:
+    case Op::head: count_head(op == Op::head, in, out, work); break;
     default: break;
   }
   return work;

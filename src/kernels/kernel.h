@@ -62,7 +62,7 @@ void for_each_phase(const Kernel& kernel, const Args& args, int64_t tasks, const
   for (int64_t first = 0; first < tasks;) {
     const int64_t end = kernel.phase_end == nullptr ? tasks : kernel.phase_end(args, first);
     f(first, end);
-    first = end;
+    first = end > first ? end : tasks;
   }
 }
 

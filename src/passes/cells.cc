@@ -66,6 +66,8 @@ bool CellBuilder::replace(const Node* at, const std::vector<const Node*>& parts,
   if (!fits(place, parts, made)) return false;
   for (const Node* part : parts) gone_[index(part)] = true;
   gone_[place] = false;
+  for (ValueId id : graph_.nodes[place].inputs)
+    if (id != ValueId::none) std::erase(uses_.readers[static_cast<size_t>(id)], static_cast<int32_t>(place));
   made.id = static_cast<NodeId>(graph_.next_node++);
   for (ValueId id : made.outputs) uses_.producer[static_cast<size_t>(id)] = static_cast<int32_t>(place);
   for (ValueId id : made.inputs) {

@@ -13,6 +13,7 @@ void fuse(Graph& graph, CellBuilder& cells, size_t n) {
   const Node& input = graph.nodes[n];
   for (const Node* params : cells.readers(input.inputs[0])) {
     if (params->op != Op::layernorm_bwd_params || params->inputs[1] != input.inputs[1]) continue;
+    if (params->inputs[2] != input.inputs[3] || params->inputs[3] != input.inputs[4]) continue;
     Node made{{}, Op::layernorm_bwd, input.name, input.inputs, input.outputs, NoAttrs{}};
     made.inputs.resize(6, ValueId::none);
     made.inputs.insert(made.inputs.end(), {input_of(*params, 4), input_of(*params, 5)});

@@ -23,7 +23,7 @@ struct Pass {
   std::string_view name;
   bool (*run)(Graph& graph, const PassContext& context);
   std::string_view what;  // one line for people
-  bool required = false;  // cannot be left out: what it removes has no kernel
+  bool required = false;  // cannot be left out: without it a graph has no kernels
 };
 
 // In order. The forward passes run before differentiation, the whole ones after it and on programs without gradients;

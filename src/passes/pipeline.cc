@@ -46,7 +46,7 @@ constexpr std::array<Pass, 9> kWholePasses{{
     {"fuse_layernorm_gradient", fuse_layernorm_gradient, "the gradients of a layernorm in one visit of its rows"},
     {"fuse_qkv_gradient", fuse_qkv_gradient, "the gradients of three projections in one"},
     {"fuse_gelu_gradient", fuse_gelu_gradient, "the slope of GELU in the product before it"},
-    {"set_layout", set_layout, "weights and their gradients and moments lie in panels"},
+    {"set_layout", set_layout, "weights and their gradients and moments lie in panels", true},
 }};
 
 constexpr std::array<Pass, 7> kMemoryPasses{{

@@ -238,8 +238,7 @@ TEST(Compile, EveryPassCanBeSwitchedOffAndTheMeaningStays) {
   const Interpreter<double> truth = reference_steps(config, odd_options(Isa::portable), 1);
   for (std::span<const Pass> list : {forward_passes(), whole_passes(), memory_passes()})
     for (const Pass& pass : list) {
-      // These two are no choices: without them a graph has no kernels.
-      if (pass.name == "fold_branches" || pass.name == "set_layout") continue;
+      if (pass.required) continue;
       CompileOptions options = odd_options(Isa::portable);
       options.pipeline.skip = {std::string(pass.name)};
       const Interpreter<double> other = reference_steps(config, options, 1);

@@ -81,6 +81,7 @@ def assert_nothing_written(tmp_path):
     (["plan", "--batch", "1048576", "--accumulate", "1048576"], ["--batch", "--accumulate", "134217728"]),
     (["plan", "--passes=-none"], ["none"]),
     (["plan", "--passes=-fold_branches"], ["cannot be left out", "fold_branches"]),
+    (["plan", "--passes=-set_layout"], ["cannot be left out", "set_layout"]),
     (["inspect", "graph", "--format", "svg"], ["--format", "svg"]),
     (["inspect", "graph", "--after", "none"], ["none", "set_layout"]),
     (["tokenize", "encode", "--tokenizer", "none", "--special", "maybe"], ["--special", "maybe"]),

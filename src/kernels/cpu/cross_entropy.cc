@@ -24,7 +24,10 @@ LAMINA_FLATTEN void run_cross_entropy_bwd(const Args& args, int64_t begin, int64
 
 }  // namespace
 
-LAMINA_KERNEL_F32(cross_entropy, row_tasks);
+extern constinit const Kernel kernel_cross_entropy_f32 = {
+    Op::cross_entropy, "cross_entropy.f32." LAMINA_STRING(LAMINA_ISA_NAMESPACE) ".v2048", run_cross_entropy, row_tasks,
+    no_scratch};
+static_assert(kLogitsChunk == 2048);
 LAMINA_KERNEL_F32(cross_entropy_bwd, row_tasks);
 
 }  // namespace lamina::LAMINA_ISA_NAMESPACE

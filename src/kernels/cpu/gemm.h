@@ -41,7 +41,8 @@ constexpr int kTileVecs = 1;
 #endif
 constexpr int kPanel = kTileVecs * kLanes;
 
-constexpr int64_t kLine = 16;  // floats in a cache line
+constexpr int64_t kLine = 16;         // floats in a cache line
+constexpr int64_t kTokenChunk = 256;  // tokens of a chunk in the gradient of a weight
 
 // sum[i][j] += a(i, k) * b(k, j) for k in [0, n): a(i, k) at a[i*row + k*step], vector j of b(k, ·) at
 // b[k*b_step + j*kLanes].

@@ -17,7 +17,7 @@
 namespace lamina::LAMINA_ISA_NAMESPACE {
 namespace {
 
-constexpr int64_t kChunk = 256;                // tokens
+constexpr int64_t kChunk = kTokenChunk;
 constexpr int64_t kMostPanels = 768 / kPanel;  // of a task
 constexpr int64_t kMostK = 768;                // of a task
 constexpr int64_t kSubK = 192;                 // packed at a time; a multiple of kTileRows

@@ -31,7 +31,7 @@ constexpr int64_t kMostRows = 1024;
 constexpr int64_t kMostRowsInScratch = 256;
 constexpr int64_t kFewRows = 64;  // no task smaller than this for the sake of balance
 constexpr int64_t kEnoughTasks = 16;
-constexpr int64_t kLeastGroup = 8;  // blocks of a group, so that a row is not normalized too often
+constexpr int64_t kLeastGroup = 8;  // blocks of a group, so that rows are not normalized too often, unless they are few
 constexpr int kRowsAhead = (kTileRows + kBlockPanels - 1) / kBlockPanels;  // rows of the next sliver fetched per panel
 constexpr int64_t kCopyStride = kChunk + kLine;                            // of a sliver that was copied
 constexpr int64_t kColdAhead = 2048;  // floats of W fetched ahead by the first sliver, more than a memory latency
@@ -71,7 +71,7 @@ void cut(Problem& p) {
   if (normalizes(p) && blocks < kEnoughTasks) {
     blocks = smaller(ceil_div(p.M, 2 * kFewRows), kEnoughTasks);
     const int64_t wanted = ceil_div(kEnoughTasks, larger(1, blocks));
-    p.blocks_per_group = larger(kLeastGroup, ceil_div(all, wanted));
+    p.blocks_per_group = larger(p.M > kFewRows ? kLeastGroup : 1, ceil_div(all, wanted));
   }
   p.groups = ceil_div(all, p.blocks_per_group);
   if (p.groups * blocks < kEnoughTasks)

@@ -6,6 +6,7 @@
 //
 // dW takes the chunks in rising order. All results are those of the separate ops, bit by bit.
 #include "kernels/cpu/cross_entropy.h"
+#include "kernels/cpu/gemm.h"
 
 namespace lamina::LAMINA_ISA_NAMESPACE {
 
@@ -13,7 +14,8 @@ extern const Kernel kernel_linear_f32, kernel_linear_bwd_input_f32, kernel_linea
 
 namespace {
 
-constexpr int64_t kLossRows = 4;  // of a task
+constexpr int64_t kLossRows = 4;              // of a task
+static_assert(kHeadRows % kTokenChunk == 0);  // or dW would be another sum than that of all rows at once
 
 // One kernel of a chunk with its arguments.
 struct Part {
@@ -84,23 +86,25 @@ void run_in_chunk(const Args& args, const Chunk& c, int64_t task, std::byte* scr
 
 // All chunks but the last have the same number of tasks.
 int64_t whole_chunk_tasks(const Args& args) { return larger(1, chunk_at(args, 0).tasks()); }
+int64_t last_chunk(const Args& args) { return (row_count(args.in[0]) - 1) / kHeadRows; }
 
 void run(const Args& args, int64_t begin, int64_t end, std::byte* scratch) noexcept {
   const int64_t per_chunk = whole_chunk_tasks(args);
-  for (int64_t task = begin; task < end; ++task)
-    run_in_chunk(args, chunk_at(args, task / per_chunk * kHeadRows), task % per_chunk, scratch);
+  for (int64_t task = begin; task < end; ++task) {
+    const int64_t chunk = smaller(task / per_chunk, last_chunk(args));
+    run_in_chunk(args, chunk_at(args, chunk * kHeadRows), task - chunk * per_chunk, scratch);
+  }
 }
 
 int64_t tasks(const Args& args) noexcept {
-  const int64_t rows = row_count(args.in[0]);
-  if (rows == 0) return 0;
-  const int64_t last = (rows - 1) / kHeadRows;
+  if (row_count(args.in[0]) == 0) return 0;
+  const int64_t last = last_chunk(args);
   return last * whole_chunk_tasks(args) + chunk_at(args, last * kHeadRows).tasks();
 }
 
 int64_t phase_end(const Args& args, int64_t first) noexcept {
   const int64_t per_chunk = whole_chunk_tasks(args);
-  const int64_t chunk = first / per_chunk;
+  const int64_t chunk = smaller(first / per_chunk, last_chunk(args));
   const Chunk c = chunk_at(args, chunk * kHeadRows);
   const int64_t ends[] = {c.logits_tasks, c.logits_tasks + c.loss_tasks, c.tasks()};
   for (int64_t end : ends)
@@ -118,9 +122,9 @@ int64_t scratch_bytes(const Args& args) noexcept {
 
 }  // namespace
 
-#define LAMINA_HEAD(op)                                                                                          \
-  extern constinit const Kernel kernel_##op##_f32 = {                                                            \
-      Op::op,   #op ".f32." LAMINA_STRING(LAMINA_ISA_NAMESPACE) ".kc768.kc384.kc256", run, tasks, scratch_bytes, \
+#define LAMINA_HEAD(op)                                                                                                \
+  extern constinit const Kernel kernel_##op##_f32 = {                                                                  \
+      Op::op,   #op ".f32." LAMINA_STRING(LAMINA_ISA_NAMESPACE) ".kc768.kc384.kc256.v2048", run, tasks, scratch_bytes, \
       phase_end}
 LAMINA_HEAD(head_loss);
 LAMINA_HEAD(head);

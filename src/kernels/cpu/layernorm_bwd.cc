@@ -164,10 +164,13 @@ int64_t layernorm_bwd_phase(const Args& args, int64_t first) noexcept {
 }  // namespace
 
 extern constinit const Kernel kernel_layernorm_bwd_f32 = {
-    Op::layernorm_bwd, "layernorm_bwd.f32." LAMINA_STRING(LAMINA_ISA_NAMESPACE),
+    Op::layernorm_bwd, "layernorm_bwd.f32." LAMINA_STRING(LAMINA_ISA_NAMESPACE) ".rows64",
     run_layernorm_bwd, layernorm_bwd_tasks,
     no_scratch,        layernorm_bwd_phase};
 LAMINA_KERNEL_F32(layernorm_bwd_input, row_tasks);
-LAMINA_KERNEL_F32(layernorm_bwd_params, column_tasks);
+extern constinit const Kernel kernel_layernorm_bwd_params_f32 = {
+    Op::layernorm_bwd_params, "layernorm_bwd_params.f32." LAMINA_STRING(LAMINA_ISA_NAMESPACE) ".rows64",
+    run_layernorm_bwd_params, column_tasks, no_scratch};
+static_assert(kRows == 64);
 
 }  // namespace lamina::LAMINA_ISA_NAMESPACE
