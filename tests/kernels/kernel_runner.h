@@ -63,7 +63,7 @@ inline GuardedBuffer to_storage(const Operand& operand, const ref::RefTensor<dou
 // Row-major values of an output; the padding of panels must be zero.
 inline std::vector<float> from_storage(const Operand& operand, const GuardedBuffer& buffer, int32_t nr) {
   std::vector<float> memory(buffer.size() / sizeof(float));
-  std::memcpy(memory.data(), buffer.data(), buffer.size());
+  if (!memory.empty()) std::memcpy(memory.data(), buffer.data(), buffer.size());
   if (!operand.panel) return memory;
   const int64_t K = operand.shape[0];
   const int64_t N = operand.shape[1];
