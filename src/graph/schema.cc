@@ -31,6 +31,12 @@ std::string expect_rank(const char* what, int rank, const Shape& got) {
   return fmt::format("{}, expected {} dimensions, got {}", what, rank, got.text());
 }
 
+std::string expect_dropout_keys(const InferCall& call, size_t rng, int64_t B) {
+  if (!call.has(rng) || !call.has(rng + 1)) return "dropout without rng and sample";
+  if (std::string wrong = expect_shape("rng", Shape{2}, call.shape(rng)); !wrong.empty()) return wrong;
+  return expect_shape("sample", Shape{B}, call.shape(rng + 1));
+}
+
 Shape leading(const Shape& shape) {
   Shape out = shape;
   LAMINA_CHECK(shape.rank > 0, "a scalar has no leading dimensions");

@@ -83,6 +83,8 @@ const OpSchema& schema(Op op);
 // "" or "<what>, expected <a>, got <b>": shared by the shape rules.
 std::string expect_shape(const char* what, const Shape& expected, const Shape& got);
 std::string expect_rank(const char* what, int rank, const Shape& got);
+// rng (2) and sample (B) in the inputs `rng` and rng + 1: what dropout is keyed by.
+std::string expect_dropout_keys(const InferCall& call, size_t rng, int64_t B);
 // The shape without its last dimension.
 Shape leading(const Shape& shape);
 // The same leading dimensions with another last one.

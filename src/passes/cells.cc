@@ -57,10 +57,6 @@ bool CellBuilder::fits(size_t at, const std::vector<const Node*>& parts, const N
   return true;
 }
 
-bool CellBuilder::replace(const Node* at, std::initializer_list<const Node*> parts, Node made) {
-  return replace(at, std::vector<const Node*>(parts), std::move(made));
-}
-
 bool CellBuilder::replace(const Node* at, const std::vector<const Node*>& parts, Node made) {
   const size_t place = index(at);
   if (!fits(place, parts, made)) return false;

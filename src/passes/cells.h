@@ -2,7 +2,6 @@
 // several. They run after differentiation, so a value that only forward nodes read is one that backward does not need.
 #pragma once
 
-#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -25,7 +24,6 @@ class CellBuilder {
 
   // `made` takes the place of the node `at`, and `parts` (which hold `at`) go. False, and nothing happens, where an
   // input of `made` is not there yet at that place, or one of its outputs is read before.
-  bool replace(const Node* at, std::initializer_list<const Node*> parts, Node made);
   bool replace(const Node* at, const std::vector<const Node*>& parts, Node made);
   // A value for what one node keeps to itself while it runs.
   ValueId workspace(const std::string& name, const Shape& shape);

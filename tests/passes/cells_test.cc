@@ -21,11 +21,6 @@ struct Variant {
   bool tied = true;
 };
 
-struct Training {
-  Graph graph;
-  std::vector<ValueId> gradients;
-};
-
 ModelConfig config_of(const Variant& variant) {
   ModelConfig config;
   config.vocab_size = 19;
@@ -40,9 +35,9 @@ ModelConfig config_of(const Variant& variant) {
   return config;
 }
 
-void run(Graph& graph, std::span<const Pass> passes, const std::vector<std::string>& skip = {}) {
+void run(Graph& graph, std::span<const Pass> passes) {
   std::vector<PassRecord> records;
-  run_passes(graph, passes, {.panel_width = 16}, {.skip = skip, .check_claims = true, .observe = {}}, records);
+  run_passes(graph, passes, {.panel_width = 16}, {.skip = {}, .check_claims = true, .observe = {}}, records);
 }
 
 // Loss and gradients as outputs, before the passes over the whole.

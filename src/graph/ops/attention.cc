@@ -22,9 +22,7 @@ Shape lse_shape(const InferCall& call, size_t q) {
 
 std::string check_dropout(const InferCall& call, size_t rng, int64_t B) {
   if (std::get<AttentionAttrs>(call.attrs).dropout == 0.0) return {};
-  if (!call.has(rng) || !call.has(rng + 1)) return "dropout without rng and sample";
-  if (std::string wrong = expect_shape("rng", Shape{2}, call.shape(rng)); !wrong.empty()) return wrong;
-  return expect_shape("sample", Shape{B}, call.shape(rng + 1));
+  return expect_dropout_keys(call, rng, B);
 }
 
 std::string infer(const InferCall& call) {

@@ -28,12 +28,6 @@ std::string expect_norm(const InferCall& call, size_t mean) {
   return {};
 }
 
-std::string expect_dropout(const InferCall& call, size_t rng, int64_t B) {
-  if (!call.has(rng) || !call.has(rng + 1)) return "dropout without rng and sample";
-  if (std::string wrong = expect_shape("rng", Shape{2}, call.shape(rng)); !wrong.empty()) return wrong;
-  return expect_shape("sample", Shape{B}, call.shape(rng + 1));
-}
-
 std::string infer_embedding_sum(const InferCall& call) {
   for (size_t i : {0u, 2u}) {
     if (std::string wrong = expect_rank("table", 2, call.shape(i)); !wrong.empty()) return wrong;
@@ -44,7 +38,7 @@ std::string infer_embedding_sum(const InferCall& call) {
   call.out[0].shape = {ids[0], ids[1], call.shape(0)[0]};
   if (std::string wrong = expect_shape("ids", ids, call.shape(3)); !wrong.empty()) return wrong;
   if (call.shape(2)[0] != call.shape(0)[0]) return "tables of different width";
-  return std::get<DropoutAttrs>(call.attrs).training ? expect_dropout(call, 4, ids[0]) : std::string();
+  return std::get<DropoutAttrs>(call.attrs).training ? expect_dropout_keys(call, 4, ids[0]) : std::string();
 }
 
 std::string infer_linear_qkv(const InferCall& call) {
@@ -64,7 +58,7 @@ std::string infer_linear_dropout(const InferCall& call) {
   if (std::string wrong = expect_product(call, 1, call.out[0].shape); !wrong.empty()) return wrong;
   if (std::string wrong = expect_rank("x", 3, call.shape(0)); !wrong.empty()) return wrong;
   if (std::string wrong = expect_shape("residual", call.out[0].shape, call.shape(3)); !wrong.empty()) return wrong;
-  return expect_dropout(call, 4, call.shape(0)[0]);
+  return expect_dropout_keys(call, 4, call.shape(0)[0]);
 }
 
 std::string infer_layernorm_bwd(const InferCall& call) {

@@ -7,8 +7,7 @@ namespace {
 std::string infer(const InferCall& call) {
   call.out[0] = *call.in[0];
   if (std::string wrong = expect_rank("x", 3, call.shape(0)); !wrong.empty()) return wrong;
-  if (std::string wrong = expect_shape("rng", Shape{2}, call.shape(1)); !wrong.empty()) return wrong;
-  return expect_shape("sample", Shape{call.shape(0)[0]}, call.shape(2));
+  return expect_dropout_keys(call, 1, call.shape(0)[0]);
 }
 
 void gradient(GradientCall& call) {

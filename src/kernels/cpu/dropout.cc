@@ -14,10 +14,6 @@ LAMINA_FLATTEN void run_dropout(const Args& args, int64_t begin, int64_t end, st
     for_lanes(i, last, [=](int64_t e, auto lanes) { lanes.store(y + e, lanes.load(x + e)); });
     return;
   }
-  if (a.p >= 1.0) {
-    for_lanes(i, last, [=](int64_t e, auto lanes) { lanes.store(y + e, zero()); });
-    return;
-  }
   const ResidualDropout drop =
       residual_dropout(a, input_i64(args, 1), input_i64(args, 2), dims(args.in[0])[1] * dims(args.in[0])[2]);
   while (i < last) {

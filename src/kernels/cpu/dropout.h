@@ -12,6 +12,7 @@ struct ResidualDropout {
   uint64_t site;
   uint32_t threshold;
   float factor;      // of a kept element
+  bool all;          // p = 1: nothing is kept, and 2^32 is no threshold
   int64_t elements;  // of one sample
 
   LAMINA_MEMBER uint64_t key(int64_t b) const {
@@ -20,19 +21,21 @@ struct ResidualDropout {
   }
   // x, the elements from `element` on of the sample with this key, with some of them dropped.
   LAMINA_MEMBER Vec operator()(Vec x, uint64_t key, int64_t element) const {
+    if (all) return zero();
     const Mask dropped = less_unsigned(dropout_bits(key, static_cast<uint32_t>(element)), broadcast_int(threshold));
     return select(dropped, zero(), mul(broadcast(factor), x));
   }
 };
 
-// p < 1.
 LAMINA_INLINE ResidualDropout residual_dropout(const DropoutAttrs& a, const int64_t* rng, const int64_t* sample,
                                                int64_t elements_per_sample) {
+  const bool all = a.p >= 1.0;
   return {rng,
           sample,
           static_cast<uint64_t>(a.site),
-          static_cast<uint32_t>(a.p * 4294967296.0),
-          static_cast<float>(1.0 / (1.0 - a.p)),
+          all ? 0 : dropout_threshold(a.p),
+          all ? 0.0f : static_cast<float>(1.0 / (1.0 - a.p)),
+          all,
           elements_per_sample};
 }
 

@@ -36,9 +36,8 @@ LAMINA_FLATTEN void run_embedding_sum(const Args& args, int64_t begin, int64_t e
   const Table tables[] = {table_of(args.in[0]), table_of(args.in[2])};
   const auto& a = attrs_of<DropoutAttrs>(args);
   const int64_t C = tables[0].C;
-  const bool some = a.training && a.p < 1.0;
   ResidualDropout drop{};
-  if (some) drop = residual_dropout(a, input_i64(args, 4), input_i64(args, 5), dims(args.in[1])[1] * C);
+  if (a.training) drop = residual_dropout(a, input_i64(args, 4), input_i64(args, 5), dims(args.in[1])[1] * C);
   const int64_t last = smaller(end * kTokens, element_count(args.in[1]));
   for (int64_t i = begin * kTokens; i < last; ++i) {
     const float* token = input(args, 0) + tables[0].column(input_i32(args, 1)[i]);
@@ -46,11 +45,9 @@ LAMINA_FLATTEN void run_embedding_sum(const Args& args, int64_t begin, int64_t e
     float* y = output(args, 0) + i * C;
     for (int64_t c = 0; c < C; ++c) y[c] = token[c * tables[0].nr] + position[c * tables[1].nr];
     if (!a.training) continue;
-    const int64_t element = some ? i * C % drop.elements : 0;
-    const uint64_t key = some ? drop.key(i * C / drop.elements) : 0;
-    for_lanes(0, C, [=](int64_t c, auto lanes) {
-      lanes.store(y + c, some ? drop(lanes.load(y + c), key, element + c) : zero());
-    });
+    const int64_t element = i * C % drop.elements;
+    const uint64_t key = drop.key(i * C / drop.elements);
+    for_lanes(0, C, [=](int64_t c, auto lanes) { lanes.store(y + c, drop(lanes.load(y + c), key, element + c)); });
   }
 }
 

@@ -38,4 +38,25 @@ LAMINA_INLINE Vec gelu_exact_slope(Vec x) {
   return fma(x, density, below);
 }
 
+// y = gelu(x) of n elements.
+LAMINA_INLINE void gelu_row(const float* x, bool tanh, float* y, int64_t n) {
+  if (tanh)
+    for_lanes(0, n, [=](int64_t i, auto lanes) { lanes.store(y + i, gelu_tanh(lanes.load(x + i))); });
+  else
+    for_lanes(0, n, [=](int64_t i, auto lanes) { lanes.store(y + i, gelu_exact(lanes.load(x + i))); });
+}
+
+// dx = dy * gelu'(x); dx may be dy.
+LAMINA_INLINE void gelu_slope_row(const float* dy, const float* x, bool tanh, float* dx, int64_t n) {
+  if (tanh) {
+    for_lanes(0, n, [=](int64_t i, auto lanes) {
+      lanes.store(dx + i, mul(lanes.load(dy + i), gelu_tanh_slope(lanes.load(x + i))));
+    });
+  } else {
+    for_lanes(0, n, [=](int64_t i, auto lanes) {
+      lanes.store(dx + i, mul(lanes.load(dy + i), gelu_exact_slope(lanes.load(x + i))));
+    });
+  }
+}
+
 }  // namespace lamina::LAMINA_ISA_NAMESPACE

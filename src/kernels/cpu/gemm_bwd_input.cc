@@ -198,15 +198,7 @@ LAMINA_NOINLINE void write_rows(const Problem& p, const Block& b, int64_t m, con
 
 // Multiplies a part of a row of dx, which was just written, by the slope of GELU.
 LAMINA_FLATTEN LAMINA_NOINLINE void multiply_by_slope(const float* pre, bool tanh, float* dx, int64_t n) {
-  if (tanh) {
-    for_lanes(0, n, [=](int64_t i, auto lanes) {
-      lanes.store(dx + i, mul(lanes.load(dx + i), gelu_tanh_slope(lanes.load(pre + i))));
-    });
-  } else {
-    for_lanes(0, n, [=](int64_t i, auto lanes) {
-      lanes.store(dx + i, mul(lanes.load(dx + i), gelu_exact_slope(lanes.load(pre + i))));
-    });
-  }
+  gelu_slope_row(dx, pre, tanh, dx, n);
 }
 
 void write(const Problem& p, const Block& b, const float* sums) {

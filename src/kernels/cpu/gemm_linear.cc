@@ -50,9 +50,9 @@ struct Problem {
   int64_t targets;
   int64_t M, K, N;
   Finish finish;
-  const float* residual;                 // (M, N) or null
-  float* pre;                            // (M, N): the sums that GELU takes, or null
-  ResidualDropout dropout;               // rng null: everything is dropped
+  const float* residual;  // (M, N) or null
+  float* pre;             // (M, N): the sums that GELU takes, or null
+  ResidualDropout dropout;
   const float *norm_weight, *norm_bias;  // (K), null: x is taken as it is
   float *mean, *rstd;                    // (M)
   float eps;
@@ -104,7 +104,7 @@ Problem linear_dropout(const Args& args) {
   const auto& a = attrs_of<DropoutAttrs>(args);
   p.residual = input(args, 3);
   p.finish = Finish::dropout;
-  if (a.p < 1.0) p.dropout = residual_dropout(a, input_i64(args, 4), input_i64(args, 5), dims(args.in[3])[1] * p.N);
+  p.dropout = residual_dropout(a, input_i64(args, 4), input_i64(args, 5), dims(args.in[3])[1] * p.N);
   cut(p);
   return p;
 }
@@ -162,13 +162,10 @@ LAMINA_FLATTEN LAMINA_NOINLINE void finish_rows(const Problem& p, const Target& 
     float* y = to.y + at;
     if (p.finish == Finish::dropout) {
       const float* residual = p.residual + at;
-      const bool some = p.dropout.rng != nullptr;
-      const int64_t b = some ? at / p.dropout.elements : 0;
-      const int64_t element = some ? at - b * p.dropout.elements : 0;
-      const uint64_t key = some ? p.dropout.key(b) : 0;
+      const int64_t element = at % p.dropout.elements;
+      const uint64_t key = p.dropout.key(at / p.dropout.elements);
       for_lanes(0, columns, [&](int64_t j, auto lanes) {
-        const Vec kept = some ? p.dropout(load(tile + j), key, element + j) : zero();
-        lanes.store(y + j, add(kept, lanes.load(residual + j)));
+        lanes.store(y + j, add(p.dropout(load(tile + j), key, element + j), lanes.load(residual + j)));
       });
       continue;
     }
@@ -176,10 +173,7 @@ LAMINA_FLATTEN LAMINA_NOINLINE void finish_rows(const Problem& p, const Target& 
       float* pre = p.pre + at;
       for_lanes(0, columns, [=](int64_t j, auto lanes) { lanes.store(pre + j, load(tile + j)); });
     }
-    if (p.finish == Finish::gelu_tanh)
-      for_lanes(0, columns, [=](int64_t j, auto lanes) { lanes.store(y + j, gelu_tanh(load(tile + j))); });
-    else
-      for_lanes(0, columns, [=](int64_t j, auto lanes) { lanes.store(y + j, gelu_exact(load(tile + j))); });
+    gelu_row(tile, p.finish == Finish::gelu_tanh, y, columns);
   }
 }
 
