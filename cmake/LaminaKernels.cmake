@@ -25,7 +25,7 @@ function(lamina_kernel_isas target)
   add_custom_target(lamina_kernel_objects)
   lamina_kernel_isa(${target} portable -Wno-psabi)  # no vector crosses a call: nothing depends on that ABI
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
-    lamina_kernel_isa(${target} avx2 -mavx2 -mfma)
+    lamina_kernel_isa(${target} avx2 -mavx2 -mfma -mf16c)
     lamina_kernel_isa(${target} avx512 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mprefer-vector-width=512)
   endif()
 endfunction()

@@ -8,7 +8,8 @@
 
 #include "base/error.h"
 #include "base/rng.h"
-#include "kernels/ref/mag.h"
+#include "graph/schema.h"
+#include "kernels/ref/math.h"
 
 namespace lamina::testing {
 namespace {
@@ -26,6 +27,12 @@ Operand panel(Operand matrix, bool yes = true) {
 }
 Operand absent() { return {}; }
 Operand maybe(bool present, Operand operand) { return present ? operand : absent(); }
+
+// The same operand in 16 bits.
+Operand stored(Operand operand, Dtype dtype) {
+  operand.dtype = dtype;
+  return operand;
+}
 
 constexpr int64_t kLengths[] = {1, 7, 8, 9, 15, 16, 17, 19, 35, 67, 2 * 32768 + 3};
 constexpr int64_t kWidths[] = {1, 5, 7, 8, 9, 15, 16, 17, 19, 35, 67, 131, 771};
@@ -50,6 +57,22 @@ void add_elementwise(std::vector<OpCase>& cases) {
     }
   }
   const Operand w = panel(real({5, 97}));
+  for (Dtype dtype : {Dtype::bf16, Dtype::f16})
+    for (int64_t n : kLengths)
+      for (double range : {1e-6, 2.0, 7e4}) {
+        const Operand x = real({n}, -range, range);
+        cases.push_back({Op::cast,
+                         fmt::format("{} in ±{} to {}", n, range, dtype_name(dtype)),
+                         NoAttrs{},
+                         {x},
+                         {stored(x, dtype)},
+                         0,
+                         0,
+                         {},
+                         false,
+                         nullptr,
+                         dtype});
+      }
   cases.push_back({Op::add, "panel", NoAttrs{}, {w, w}, {w}, 1, 0, {{0, 0}, {0, 1}}});
   cases.push_back({Op::zero, "panel", NoAttrs{}, {w}, {w}, 1, 0, {{0, 0}}});
 }
@@ -559,6 +582,14 @@ void round_to_float(Inputs& in) {
     for (double& x : t.values) x = static_cast<float>(x);
 }
 
+void round_operands(const OpCase& c, Inputs& in) {
+  Node node{{}, c.op, {}, {}, {}, c.attrs, c.precision};
+  for (const Operand& operand : c.in) node.inputs.push_back(operand.kind == Kind::absent ? ValueId::none : ValueId{});
+  const uint32_t operands = operands_of(node);
+  for (size_t i = 0; i < in.size(); ++i)
+    if ((operands >> i) & 1u) ref::round_values(in[i], c.precision);
+}
+
 template <typename S>
 std::vector<ref::RefTensor<S>> run_reference(const OpCase& c, const Inputs& in) {
   std::vector<ref::RefTensor<S>> cast_in;
@@ -570,6 +601,7 @@ std::vector<ref::RefTensor<S>> run_reference(const OpCase& c, const Inputs& in) 
   for (size_t i = 0; i < in.size(); ++i) call.in.push_back(c.in[i].kind == Kind::absent ? nullptr : &cast_in[i]);
   for (ref::RefTensor<S>& t : out) call.out.push_back(&t);
   call.attrs = std::visit([](const auto& a) { return static_cast<const void*>(&a); }, c.attrs);
+  call.precision = c.precision;
   ref::run(c.op, call);
   return out;
 }

@@ -43,7 +43,20 @@ const Rung& rung(Isa isa) {
 
 }  // namespace
 
+std::string_view arithmetic_name(Arithmetic arithmetic) {
+  switch (arithmetic) {
+    case Arithmetic::f32: return "f32";
+    case Arithmetic::bf16dot: return "bf16dot";
+    case Arithmetic::f16chunk: return "f16chunk";
+  }
+  return "unknown";
+}
+
 const KernelTable& kernel_table(Isa isa) { return *rung(isa).table; }
+
+const KernelTable* kernel_table(Isa isa, Arithmetic arithmetic) {
+  return arithmetic == Arithmetic::f32 ? rung(isa).table : nullptr;
+}
 
 const PeakLoops& peak_loops(Isa isa) { return *rung(isa).loops; }
 

@@ -13,7 +13,9 @@ namespace {
 
 class Planner {
  public:
-  explicit Planner(Isa isa) : table_(kernel_table(isa)) { plan_.isa = isa; }
+  Planner(Isa isa, Arithmetic arithmetic) : table_(kernel_table(isa)), narrow_(kernel_table(isa, arithmetic)) {
+    plan_.isa = isa;
+  }
 
   void add(const Graph& graph) {
     tensor_of_.assign(graph.values.size(), -1);
@@ -120,18 +122,20 @@ class Planner {
     LAMINA_CHECK(index >= 0, "value {} has no storage", graph[id].name);
     PlanTensor view = plan_.tensors[static_cast<size_t>(index)];
     const Type& type = graph[id].type;
-    if (view.shape == type.shape && view.layout == type.layout) return index;
+    if (view.shape == type.shape && view.layout == type.layout && view.dtype == type.dtype) return index;
     view.name = graph[id].name;
     view.shape = type.shape;
     view.layout = type.layout;
+    view.dtype = type.dtype;
     return index = push(std::move(view));
   }
 
   PlanStep step(const Graph& graph, const Node& node) {
-    const Kernel* kernel = find_kernel(table_, node.op);
+    const Kernel* kernel = is_narrow(node) && narrow_ != nullptr ? find_kernel(*narrow_, node.op) : nullptr;
+    if (kernel == nullptr) kernel = find_kernel(table_, node.op);
     if (kernel == nullptr)
       throw_error(ErrorCode::unsupported, "no kernel: op {} on {}", op_name(node.op), isa_name(plan_.isa));
-    PlanStep step{node.name, node.op, kernel->id, node.attrs, {}, {}, 0};
+    PlanStep step{node.name, node.op, kernel->id, node.attrs, node.precision, {}, {}, 0};
     for (ValueId id : node.inputs) step.in.push_back(tensor(graph, id));
     for (ValueId id : node.outputs) step.out.push_back(tensor(graph, id));
     const auto bind = [&](const std::vector<int32_t>& list) {
@@ -139,19 +143,21 @@ class Planner {
       for (size_t i = 0; i < list.size(); ++i) {
         if (list[i] < 0) continue;
         const PlanTensor& tensor = plan_.tensors[static_cast<size_t>(list[i])];
-        args[i] = {nullptr, tensor.shape, tensor.layout};
+        args[i] = {nullptr, tensor.shape, tensor.layout, tensor.dtype};
       }
       return args;
     };
     const std::vector<TensorArg> in = bind(step.in), out = bind(step.out);
     const void* attrs = std::visit([](const auto& a) -> const void* { return &a; }, step.attrs);
-    const Args args{in.data(), out.data(), static_cast<int32_t>(in.size()), static_cast<int32_t>(out.size()), attrs};
+    const Args args{in.data(), out.data(),    static_cast<int32_t>(in.size()), static_cast<int32_t>(out.size()),
+                    attrs,     step.precision};
     step.tasks = kernel->tasks(args);
     plan_.scratch_bytes = std::max(plan_.scratch_bytes, (kernel->scratch(args) + 63) / 64 * 64);
     return step;
   }
 
   const KernelTable& table_;
+  const KernelTable* narrow_;  // of products with 16-bit operands; null or without a kernel: table_ has it
   Plan plan_;
   std::unordered_map<std::string, int32_t> by_name_;
   std::vector<int32_t> tensor_of_;  // of the values of the graph being added
@@ -160,8 +166,8 @@ class Planner {
 
 }  // namespace
 
-Plan make_plan(std::span<const Graph> graphs, Isa isa) {
-  Planner planner(isa);
+Plan make_plan(std::span<const Graph> graphs, Isa isa, Arithmetic arithmetic) {
+  Planner planner(isa, arithmetic);
   for (const Graph& graph : graphs) planner.add(graph);
   return planner.take();
 }

@@ -88,7 +88,7 @@ void Session::bind() {
         continue;
       }
       const PlanTensor& tensor = plan_.tensors[static_cast<size_t>(index)];
-      operands_.push_back({address(tensor), tensor.shape, tensor.layout});
+      operands_.push_back({address(tensor), tensor.shape, tensor.layout, tensor.dtype});
     }
     return first;
   };
@@ -107,6 +107,7 @@ void Session::bind() {
       args.n_in = static_cast<int32_t>(step.in.size());
       args.n_out = static_cast<int32_t>(step.out.size());
       args.attrs = std::visit([](const auto& attrs) -> const void* { return &attrs; }, step.attrs);
+      args.precision = step.precision;
       for_each_phase(*kernel, args, step.tasks, [&](int64_t first, int64_t end) {
         launches.push_back({kernel->run, args, first, end - first});
       });

@@ -20,6 +20,6 @@ constexpr const Kernel* kKernels[] = {
 
 }  // namespace
 
-extern constinit const KernelTable kernel_table{Isa::LAMINA_ISA_NAMESPACE, kPanel, kKernels};
+extern constinit const KernelTable kernel_table{Isa::LAMINA_ISA_NAMESPACE, Arithmetic::f32, kPanel, kKernels};
 
 }  // namespace lamina::LAMINA_ISA_NAMESPACE
