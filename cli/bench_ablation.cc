@@ -227,7 +227,7 @@ int run(const Options& options) {
           {"batch", options.batch},
           {"seq", resolve_seq(options, ablation.model().config)},
           {"accumulate", options.accumulate},
-          {"precision", "fp32"},
+          {"precision", options.precision},
           {"steps", options.steps},
           {"rows", rows}},
          text);

@@ -17,8 +17,8 @@ struct Operand {
   Shape shape;
   double low = 0.0;  // real: uniform in [low, high); integers: in [low, high], both ends taken where two or more fit
   double high = 0.0;
-  bool panel = false;      // a matrix that lies in panels of the kernel table's nr columns
-  bool workspace = false;  // an output whose values mean nothing
+  bool panel = false;        // a matrix that lies in panels of the kernel table's nr columns
+  bool workspace = false;    // an output whose values mean nothing
   Dtype dtype = Dtype::f32;  // of real numbers in memory
 };
 

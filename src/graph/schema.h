@@ -69,8 +69,8 @@ struct OpSchema {
   uint32_t optional = 0;  // bit i: input i may be none
   uint32_t panel_in = 0;  // bit i: input i is a weight, in panel layout once layouts are set
   uint32_t panel_out = 0;
-  uint32_t operands = 0;  // bit i: input i is rounded to the node's precision, and may be stored in it
-  uint32_t narrow = 0;    // bit i: output i may be stored in 16 bits
+  uint32_t operands = 0;     // bit i: input i is rounded to the node's precision, and may be stored in it
+  uint32_t narrow = 0;       // bit i: output i may be stored in 16 bits
   bool same_layout = false;  // elementwise over storage: every operand of the first output's shape shares its layout
   bool kernel = true;        // false: folded or a view before kernels are chosen
   // Empty where the operands are right; else what is wrong, "expected …, got …".

@@ -43,7 +43,7 @@ struct PlanStep {
   std::string kernel;  // id
   Attrs attrs;
   Dtype precision = Dtype::f32;  // of operands of products
-  std::vector<int32_t> in;  // indices into Plan::tensors; −1: an absent optional input
+  std::vector<int32_t> in;       // indices into Plan::tensors; −1: an absent optional input
   std::vector<int32_t> out;
   int64_t tasks = 0;
 };

@@ -13,7 +13,10 @@ namespace {
 
 class Planner {
  public:
-  Planner(Isa isa, Arithmetic arithmetic) : table_(kernel_table(isa)), narrow_(kernel_table(isa, arithmetic)) {
+  Planner(Isa isa, const Arithmetics& arithmetics)
+      : table_(kernel_table(isa)),
+        bf16_(kernel_table(isa, arithmetics.bf16)),
+        f16_(kernel_table(isa, arithmetics.f16)) {
     plan_.isa = isa;
   }
 
@@ -130,9 +133,15 @@ class Planner {
     return index = push(std::move(view));
   }
 
+  // The table of an arithmetic has products only, and not each rung has one.
+  const Kernel* kernel_of(const Node& node) const {
+    const KernelTable* narrow = node.precision == Dtype::bf16 ? bf16_ : node.precision == Dtype::f16 ? f16_ : nullptr;
+    const Kernel* kernel = narrow == nullptr ? nullptr : find_kernel(*narrow, node.op);
+    return kernel == nullptr ? find_kernel(table_, node.op) : kernel;
+  }
+
   PlanStep step(const Graph& graph, const Node& node) {
-    const Kernel* kernel = is_narrow(node) && narrow_ != nullptr ? find_kernel(*narrow_, node.op) : nullptr;
-    if (kernel == nullptr) kernel = find_kernel(table_, node.op);
+    const Kernel* kernel = kernel_of(node);
     if (kernel == nullptr)
       throw_error(ErrorCode::unsupported, "no kernel: op {} on {}", op_name(node.op), isa_name(plan_.isa));
     PlanStep step{node.name, node.op, kernel->id, node.attrs, node.precision, {}, {}, 0};
@@ -157,7 +166,7 @@ class Planner {
   }
 
   const KernelTable& table_;
-  const KernelTable* narrow_;  // of products with 16-bit operands; null or without a kernel: table_ has it
+  const KernelTable *bf16_, *f16_;  // of products with such operands, or null
   Plan plan_;
   std::unordered_map<std::string, int32_t> by_name_;
   std::vector<int32_t> tensor_of_;  // of the values of the graph being added
@@ -166,8 +175,8 @@ class Planner {
 
 }  // namespace
 
-Plan make_plan(std::span<const Graph> graphs, Isa isa, Arithmetic arithmetic) {
-  Planner planner(isa, arithmetic);
+Plan make_plan(std::span<const Graph> graphs, Isa isa, const Arithmetics& arithmetics) {
+  Planner planner(isa, arithmetics);
   for (const Graph& graph : graphs) planner.add(graph);
   return planner.take();
 }

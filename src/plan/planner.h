@@ -27,6 +27,6 @@ Placement place(std::span<const Interval> intervals);
 
 // Graphs that have passed whole_passes for this ISA. Tensors with equal names in the persistent and io regions are one
 // tensor; the graphs must agree on their types. Throws Error(unsupported) naming the op where the ISA has no kernel.
-Plan make_plan(std::span<const Graph> graphs, Isa isa, Arithmetic arithmetic = Arithmetic::f32);
+Plan make_plan(std::span<const Graph> graphs, Isa isa, const Arithmetics& arithmetics = {});
 
 }  // namespace lamina

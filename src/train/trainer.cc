@@ -17,6 +17,7 @@
 #include "train/flops.h"
 #include "train/init.h"
 #include "train/metrics.h"
+#include "train/precision.h"
 #include "train/resume.h"
 #include "train/run_folder.h"
 #include "train/saver.h"
@@ -149,6 +150,8 @@ class Run {
     plan_steps();
     specs_ = parameter_specs(config_);
     request.isa = kept_isa(request.isa);
+    precision_ = precision_of_parts(request.precision, config_);
+    arithmetics_ = request.arithmetics;
     Compiled compiled = compile(config_, request);
     isa_ = request.isa;
     const int64_t limit = memory_limit_bytes(options_.memory_limit);
@@ -198,10 +201,10 @@ class Run {
                            config_.n_embd, config_.vocab_size));
     hooks_.say(fmt::format("data: {} ids to train on in {} windows of {}, {} for validation", data_.train.size(),
                            train_batches_->windows(), seq_, data_.valid.size()));
-    hooks_.say(
-        fmt::format("plan {}: {} threads, {} kernels, fp32, nothing emulated; {} bytes ({}), compiled in {:.1f} ms",
-                    result_.plan_digest, session_->threads(), isa_name(isa_), result_.plan_bytes,
-                    bytes_text(result_.plan_bytes), compiled.compile_ms));
+    hooks_.say(fmt::format("plan {}: {} threads, {} kernels, {}; {} bytes ({}), compiled in {:.1f} ms",
+                           result_.plan_digest, session_->threads(), isa_name(isa_), options_.precision,
+                           result_.plan_bytes, bytes_text(result_.plan_bytes), compiled.compile_ms));
+    if (options_.precision != "fp32") hooks_.say("precision: " + precision_map_text(precision_));
     if (compiled.recomputed_nodes > 0)
       hooks_.say(fmt::format("recompute: {}, predicted to take {:.2f} % of a step", compiled.recompute.chosen.what,
                              100.0 * compiled.recompute.chosen.slowdown));
@@ -219,6 +222,8 @@ class Run {
                                  .data = data_,
                                  .plan = session_->plan(),
                                  .recompute = recompute,
+                                 .precision = precision_,
+                                 .arithmetics = arithmetics_,
                                  .seq = seq_,
                                  .steps = steps_,
                                  .decay_steps = rate_.decay_steps,
@@ -446,6 +451,8 @@ class Run {
   int64_t seq_ = 0, steps_ = 0;
   std::vector<ParameterSpec> specs_;
   Isa isa_ = Isa::portable;
+  std::vector<PartPrecision> precision_;
+  Arithmetics arithmetics_;
   std::optional<Batches> train_batches_, valid_batches_;
   std::optional<Session> session_;
   std::optional<TrainStep> train_step_;

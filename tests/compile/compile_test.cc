@@ -186,6 +186,32 @@ TEST(Session, StepsLikeTheReferenceOnEveryIsa) {
       }
 }
 
+const PrecisionMap kMixed{{"*", Dtype::bf16}, {"embedding", Dtype::f32}};
+const PrecisionMap kMixedFp16{{"*", Dtype::f16}, {"layer.1.mlp", Dtype::bf16}, {"layer.0.attention.proj", Dtype::f32}};
+
+// Where values are rounded is a matter of the plain graph: cells, casts and recomputation do not move it.
+TEST(Precision, PassesKeepWhatIsRounded) {
+  const std::vector<std::string> cells{"fuse_head",  "fuse_bias_gradient", "fuse_layernorm_gradient",
+                                       "fuse_gelu",  "fuse_qkv_gradient",  "fuse_gelu_gradient",
+                                       "fuse_casts", "fuse_layernorm",     "fuse_residual",
+                                       "fuse_qkv",   "fuse_accumulate",    "fuse_accumulate_backward"};
+  for (const PrecisionMap& map : {kMixed, kMixedFp16}) {
+    const ModelConfig config = odd_config(0.2);
+    CompileOptions options = odd_options(Isa::portable);
+    options.precision = map;
+    const Interpreter<double> all = reference_steps(config, options, 2);
+    options.recompute = {.mode = RecomputeOptions::listed, .kinds = {"layernorm", "gelu"}};
+    const Interpreter<double> again = reference_steps(config, options, 2);
+    options.pipeline.skip = cells;
+    const Interpreter<double> plain = reference_steps(config, options, 2);
+    for (const ParameterSpec& spec : parameter_specs(config)) {
+      EXPECT_EQ(all.get(spec.name).values, again.get(spec.name).values) << spec.name;
+      for (size_t i = 0; i < plain.get(spec.name).values.size(); ++i)
+        EXPECT_NEAR(all.get(spec.name).values[i], plain.get(spec.name).values[i], 1e-9) << spec.name;
+    }
+  }
+}
+
 TEST(Session, SameBitsForAnyNumberOfThreadsAndInEveryRun) {
   for (Isa isa : available_isas()) {
     const ModelConfig config = odd_config(0.1);

@@ -140,15 +140,15 @@ class KernelRunner {
     Bound bound;
     for (size_t i = 0; i < in.size(); ++i) {
       const bool absent = case_.in[i].kind == Operand::Kind::absent;
-      bound.in.push_back({absent ? nullptr : in[i].data(), case_.in[i].shape, layout_of(case_.in[i], nr_),
-                          case_.in[i].dtype});
+      bound.in.push_back(
+          {absent ? nullptr : in[i].data(), case_.in[i].shape, layout_of(case_.in[i], nr_), case_.in[i].dtype});
     }
     for (size_t o = 0; o < out.size(); ++o)
       bound.out.push_back({out[o].data(), case_.out[o].shape, layout_of(case_.out[o], nr_), case_.out[o].dtype});
     for (const auto& [o, i] : aliases) bound.out[static_cast<size_t>(o)].data = in[static_cast<size_t>(i)].data();
     const void* attrs = std::visit([](const auto& a) { return static_cast<const void*>(&a); }, case_.attrs);
     bound.args = {bound.in.data(), bound.out.data(), static_cast<int32_t>(in.size()), static_cast<int32_t>(out.size()),
-                  attrs, case_.precision};
+                  attrs,           case_.precision};
     return bound;
   }
 

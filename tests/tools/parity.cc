@@ -22,6 +22,7 @@
 #include "io/hf_folder.h"
 #include "io/safetensors.h"
 #include "reference/interpreter.h"
+#include "train/precision.h"
 #include "train/schedule.h"
 #include "train/step.h"
 
@@ -30,7 +31,7 @@ namespace {
 using namespace lamina;
 
 struct Options {
-  std::string model, tokens, out, engine = "fast", schedule = "constant";
+  std::string model, tokens, out, engine = "fast", schedule = "constant", precision = "fp32";
   int64_t batch = 1, seq = 1, steps = 1, accumulate = 1, warmup = 0;
   double lr = 1e-3;
   UpdateOptions update;
@@ -84,7 +85,8 @@ CompileOptions compile_options(const Options& options) {
           .seq = options.seq,
           .accumulate = options.accumulate,
           .update = options.update,
-          .isa = select_isa()};
+          .isa = select_isa(),
+          .precision = parse_precision(options.precision).map};
 }
 
 // An engine: start values in, then logits(), gradients(), step() in this order, values out by name.
@@ -296,6 +298,7 @@ void add_options(CLI::App& app, Options& o) {
   app.add_option("--beta2", o.update.beta2);
   app.add_option("--eps", o.update.eps);
   app.add_option("--threads", o.threads);
+  app.add_option("--precision", o.precision);
 }
 
 }  // namespace

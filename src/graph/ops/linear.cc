@@ -96,7 +96,11 @@ const OpSchema schema_linear_bwd_weight{.min_inputs = 2,
                                         .infer = infer_bwd_weight,
                                         .in_place = {{0, 2, InPlace::may}},
                                         .work = {WorkKind::gemm, work_bwd_weight}};
-const OpSchema schema_linear_bwd_bias{
-    .min_inputs = 1, .max_inputs = 2, .optional = 1u << 1, .operands = 1, .infer = infer_bwd_bias, .in_place = {{0, 1, InPlace::may}}};
+const OpSchema schema_linear_bwd_bias{.min_inputs = 1,
+                                      .max_inputs = 2,
+                                      .optional = 1u << 1,
+                                      .operands = 1,
+                                      .infer = infer_bwd_bias,
+                                      .in_place = {{0, 1, InPlace::may}}};
 
 }  // namespace lamina

@@ -1,0 +1,116 @@
+#include "train/precision.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/half.h"
+#include "io/json.h"
+#include "train/option_row.h"
+
+namespace lamina {
+namespace {
+
+using Json = nlohmann::json;
+
+PrecisionMap all_but_embedding(Dtype dtype) { return {{"*", dtype}, {"embedding", Dtype::f32}}; }
+
+PrecisionMap read_map(const std::string& path) {
+  const Json json = read_json(path);
+  const JsonReader reader(json, "bad precision map: " + path);
+  PrecisionMap map;
+  for (const auto& [pattern, value] : reader.object().items()) {
+    const std::optional<Dtype> dtype = parse_precision_name(reader[pattern].as<std::string>());
+    if (!dtype) reader[pattern].refuse("fp32, bf16 or fp16");
+    map.push_back({pattern, *dtype});
+  }
+  return map;
+}
+
+// A run of layers in which one part has one type.
+struct Range {
+  std::string name;  // "attention.q"; for what is in no layer all of it
+  Dtype dtype;
+  int64_t first = -1, last = -1;  // −1: in no layer
+
+  std::string pattern() const {
+    if (first < 0) return name;
+    if (first == last) return fmt::format("layer.{}.{}", first, name);
+    return fmt::format("layer.{}-{}.{}", first, last, name);
+  }
+};
+
+// "layer.12.attention.q" -> 12, "attention.q".
+std::pair<int64_t, std::string> split_layer(const std::string& part) {
+  constexpr std::string_view kLayer = "layer.";
+  if (!part.starts_with(kLayer)) return {-1, part};
+  const size_t dot = part.find('.', kLayer.size());
+  return {std::stoll(part.substr(kLayer.size(), dot - kLayer.size())), part.substr(dot + 1)};
+}
+
+std::vector<Range> ranges_of(const std::vector<PartPrecision>& parts) {
+  std::vector<Range> out;
+  for (const PartPrecision& part : parts) {
+    const auto [layer, name] = split_layer(part.part);
+    const auto goes_on = [&, layer = layer, &name = name](const Range& range) {
+      return layer >= 0 && range.name == name && range.dtype == part.dtype && range.last + 1 == layer;
+    };
+    const auto found = std::find_if(out.begin(), out.end(), goes_on);
+    if (found == out.end())
+      out.push_back({name, part.dtype, layer, layer});
+    else
+      found->last = layer;
+  }
+  return out;
+}
+
+}  // namespace
+
+Precision parse_precision(const std::string& word) {
+  if (word == "fp32") return {};
+  if (word == "mixed") return {word, all_but_embedding(Dtype::bf16)};
+  if (word == "mixed-bf16") return {word, all_but_embedding(Dtype::bf16), true};
+  if (word == "mixed-fp16") return {word, all_but_embedding(Dtype::f16)};
+  if (!word.ends_with(".json"))
+    bad_value("precision", "fp32, mixed, mixed-bf16, mixed-fp16 or the path of a MAP.json", word);
+  return {word, read_map(word)};
+}
+
+bool needs_loss_scale(const std::vector<PartPrecision>& parts) {
+  return std::any_of(parts.begin(), parts.end(), [](const PartPrecision& part) { return part.dtype == Dtype::f16; });
+}
+
+Json precision_map_json(const std::vector<PartPrecision>& parts) {
+  Json out = Json::object();
+  for (const Range& range : ranges_of(parts)) out[range.pattern()] = precision_name(range.dtype);
+  return out;
+}
+
+std::string precision_map_text(const std::vector<PartPrecision>& parts) {
+  std::string out;
+  for (Dtype dtype : {Dtype::bf16, Dtype::f16, Dtype::f32}) {
+    std::string list;
+    for (const Range& range : ranges_of(parts))
+      if (range.dtype == dtype) list += (list.empty() ? "" : ", ") + range.pattern();
+    if (!list.empty()) out += fmt::format("{}{}: {}", out.empty() ? "" : "; ", precision_name(dtype), list);
+  }
+  return out;
+}
+
+std::string arithmetic_label(Dtype dtype, Arithmetic arithmetic) {
+  if (arithmetic == Arithmetic::f32) return std::string(dtype_name(dtype)) + "store";
+  return std::string(arithmetic_name(arithmetic));
+}
+
+Json arithmetics_json(const std::vector<PartPrecision>& parts, const Arithmetics& arithmetics) {
+  Json out = Json::object();
+  for (const PartPrecision& part : parts) {
+    if (!is_16_bit(part.dtype)) continue;
+    const Arithmetic arithmetic = part.dtype == Dtype::bf16 ? arithmetics.bf16 : arithmetics.f16;
+    out[std::string(precision_name(part.dtype))] = arithmetic_label(part.dtype, arithmetic);
+  }
+  return out;
+}
+
+}  // namespace lamina

@@ -1,0 +1,38 @@
+// --precision as a person writes it, and what it means: which parts of the model take 16-bit operands, in which
+// arithmetic they are multiplied here, and why.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "kernels/kernel.h"
+#include "model/precision.h"
+
+namespace lamina {
+
+struct Precision {
+  std::string name = "fp32";  // as given
+  PrecisionMap map;
+  bool exact_products = false;  // mixed-bf16: products of bf16 numbers and nothing else
+};
+
+// fp32: nothing in 16 bits. mixed: bf16 wherever products are, embedding rows excepted; mixed-bf16: the same, with bf16
+// products only; mixed-fp16: fp16 in their place. Another word is the path of a JSON object from patterns
+// (model/precision.h) to fp32, bf16 or fp16. Throws Error(usage) for a word that is neither, Error(io or invalid) for a
+// file that cannot be read or says something else.
+Precision parse_precision(const std::string& word);
+
+// Whether some part is fp16: its gradients need a loss scale.
+bool needs_loss_scale(const std::vector<PartPrecision>& parts);
+
+// The parts as a map of as few patterns as say the same: "layer.0-11.attention.q": "bf16".
+nlohmann::json precision_map_json(const std::vector<PartPrecision>& parts);
+// The same on one line: "bf16: layer.0-11.mlp.fc, …; fp32: embedding".
+std::string precision_map_text(const std::vector<PartPrecision>& parts);
+
+// What multiplies operands of each 16-bit type that the parts take: "bf16store", "bf16dot", "f16chunk", "f16store".
+std::string arithmetic_label(Dtype dtype, Arithmetic arithmetic);
+nlohmann::json arithmetics_json(const std::vector<PartPrecision>& parts, const Arithmetics& arithmetics);
+
+}  // namespace lamina
