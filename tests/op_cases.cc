@@ -186,6 +186,13 @@ void add_embedding(std::vector<OpCase>& cases) {
                      {real({3, C})}});
 }
 
+// The inputs that are rounded to the precision of the case.
+uint32_t operands_of_case(const OpCase& c) {
+  Node node{{}, c.op, {}, {}, {}, c.attrs, c.precision};
+  for (const Operand& operand : c.in) node.inputs.push_back(operand.kind == Kind::absent ? ValueId::none : ValueId{});
+  return operands_of(node);
+}
+
 struct Product {
   int64_t M, K, N;
 };
@@ -378,6 +385,44 @@ void add_all_cells(std::vector<OpCase>& cases) {
   add_heads(cases, 2 * kHeadRows + 3, 5, 35);
 }
 
+// A product with 16-bit operands, which lie in memory in fp32 or, `in_16_bits`, as what they are rounded to; results may
+// be narrow then too.
+OpCase narrow_case(OpCase c, Dtype precision, bool in_16_bits) {
+  c.name = fmt::format("{} {}{}", c.name, dtype_name(precision), in_16_bits ? " stored" : "");
+  c.precision = precision;
+  if (!in_16_bits) return c;
+  const uint32_t operands = operands_of_case(c);
+  for (size_t i = 0; i < c.in.size(); ++i)
+    if ((operands >> i & 1u) != 0 && c.in[i].kind == Kind::real && !c.in[i].panel) c.in[i].dtype = precision;
+  for (size_t o = 0; o < c.out.size(); ++o)
+    if ((schema(c.op).narrow >> o & 1u) != 0) c.out[o].dtype = precision;
+  if (schema(c.op).narrow != 0) c.in_place.clear();  // they lie on numbers of fp32
+  return c;
+}
+
+// Sizes with odd sums, and sums of several chunks.
+void add_narrow_products(std::vector<OpCase>& cases) {
+  std::vector<OpCase> wide;
+  for (const Product& p : {Product{13, 17, 1},
+                           {13, 17, 49},
+                           {1, 35, 50},
+                           {67, 35, 97},
+                           {7, 1539, 33},
+                           {3, 17, 771},
+                           {1537, 9, 17},
+                           {150, 131, 260}})
+    add_linear(wide, p);
+  for (const Product& p : {Product{5, 7, 9}, {12, 48, 35}, {67, 35, 131}, {9, 771, 97}, {3, 1539, 19}})
+    add_cells(wide, p);
+  add_heads(wide, 13, 17, 33);
+  add_heads(wide, kHeadRows + 3, 9, 97);
+  for (const OpCase& c : wide) {
+    if (c.op == Op::linear_bwd_bias) continue;  // no product
+    for (Dtype precision : {Dtype::bf16, Dtype::f16})
+      for (bool in_16_bits : {false, true}) cases.push_back(narrow_case(c, precision, in_16_bits));
+  }
+}
+
 void complete_attention_bwd(Inputs& in, const Attrs& attrs) {
   const auto optional = [&](size_t i) { return in[i].shape.rank == 0 ? nullptr : &in[i]; };
   for (double& o : in[4].values) o = 0.0;
@@ -529,6 +574,7 @@ std::vector<OpCase> make_cases() {
   add_embedding(cases);
   add_products(cases);
   add_all_cells(cases);
+  add_narrow_products(cases);
   add_attentions(cases);
   add_cross_entropy(cases);
   add_reductions(cases);
@@ -583,9 +629,7 @@ void round_to_float(Inputs& in) {
 }
 
 void round_operands(const OpCase& c, Inputs& in) {
-  Node node{{}, c.op, {}, {}, {}, c.attrs, c.precision};
-  for (const Operand& operand : c.in) node.inputs.push_back(operand.kind == Kind::absent ? ValueId::none : ValueId{});
-  const uint32_t operands = operands_of(node);
+  const uint32_t operands = operands_of_case(c);
   for (size_t i = 0; i < in.size(); ++i)
     if ((operands >> i) & 1u) ref::round_values(in[i], c.precision);
 }

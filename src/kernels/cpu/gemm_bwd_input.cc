@@ -13,8 +13,11 @@
 // tile. The packed chunk stays in the second-level cache. The sliver stays in the first, which is why it is copied:
 // where it lies, its parts are K panel rows apart, and with K a multiple of 64 they all want the same sets of a cache.
 // dxᵀ is summed up in scratch. A task is a block of m by a block of k.
+//
+// 16-bit operands are prepared on the way: W where the sliver is copied, dy by some rows before they are transposed.
 #include "kernels/cpu/gelu.h"
 #include "kernels/cpu/gemm.h"
+#include "kernels/cpu/gemm_operands.h"
 
 namespace lamina::LAMINA_ISA_NAMESPACE {
 namespace {
@@ -30,21 +33,23 @@ static_assert(kChunk % kPanel == 0);
 constexpr int64_t kMostK = 768;  // of a task: what the packing of dy is spread over
 constexpr int64_t kLeastK = 192;
 constexpr int64_t kEnoughTasks = 8;
-constexpr int64_t kSliverPart = kTileRows * kPanel;  // of one panel of W: contiguous there
+constexpr int64_t kSliverPart = kTileRows * kPanel;                      // of one panel of W: contiguous there
+static_assert(kBlockM * kChunk >= (kLanes + 1) * (kMostK + kTileRows));  // what was packed gives room to rows of dx
 constexpr int64_t kLinesAhead = (kSliverPart / kLine + kBlockPanels - 1) / kBlockPanels;  // fetched per panel of m
 
 struct Source {
-  const float* dy;      // (M, N)
+  Numbers dy;           // (M, N)
   const float* weight;  // (K, N) in panels
 };
 
 struct Problem {
   Source from[3];
   int64_t sources;
+  Dtype precision;
   const float* acc;  // (M, K) or null
-  const float* pre;  // (M, K) or null: what GELU took
+  Numbers pre;       // (M, K) or null: what GELU took
   bool tanh;
-  float* dx;  // (M, K)
+  Numbers dx;  // (M, K)
   int64_t M, K, N;
   int64_t m_blocks, k_blocks, k_per_block;
 };
@@ -53,8 +58,9 @@ struct Problem {
 Problem product_of(const Args& args, int weight) {
   Problem p{};
   p.sources = weight;
-  for (int i = 0; i < weight; ++i) p.from[i] = {input(args, i), input(args, weight + i)};
-  p.dx = output(args, 0);
+  for (int i = 0; i < weight; ++i) p.from[i] = {numbers(args.in[i]), input(args, weight + i)};
+  p.precision = args.precision;
+  p.dx = numbers(args.out[0]);
   p.M = row_count(args.in[0]);
   p.K = dims(args.in[weight])[0];
   p.N = dims(args.in[weight])[1];
@@ -75,7 +81,7 @@ Problem linear_bwd_input(const Args& args) {
 
 Problem linear_bwd_gelu(const Args& args) {
   Problem p = product_of(args, 1);
-  p.pre = input(args, 2);
+  p.pre = numbers(args.in[2]);
   p.tanh = attrs_of<GeluAttrs>(args).tanh;
   return p;
 }
@@ -86,11 +92,24 @@ Problem qkv_bwd_input(const Args& args) {
   return p;
 }
 
+constexpr int64_t kRowStride = kChunk + kLine;  // of rows of dy that are prepared before they are transposed
+
 // rows of m of the block, `n` columns of dy  ->  panels of kPanel lanes, the last one of as few vectors as do.
-void pack(const float* dy, int64_t ld, int64_t rows, int64_t n, float* packed) {
+// `few_rows`: room for kLanes rows.
+void pack(const Problem& p, const Numbers& dy, int64_t rows, int64_t n, float* packed, float* few_rows) {
   for (int64_t m = 0; m < rows; m += kPanel) {
     const int64_t lanes = smaller(kPanel, ceil_div(rows - m, kLanes) * kLanes);
-    transpose_rows(dy + m * ld, ld, smaller(lanes, rows - m), n, packed + m * n, lanes);
+    float* to = packed + m * n;
+    if (p.precision == Dtype::f32) {
+      transpose_rows(dy.floats() + m * p.N, p.N, smaller(lanes, rows - m), n, to, lanes);
+      continue;
+    }
+    for (int64_t r = 0; r < lanes; r += kLanes) {
+      const int64_t count = smaller(kLanes, rows - m - r);
+      for (int64_t i = 0; i < count; ++i)
+        prepare_row(dy.from((m + r + i) * p.N), n, p.precision, few_rows + i * kRowStride);
+      transpose_rows(few_rows, kRowStride, count, n, to + r, lanes);
+    }
   }
 }
 
@@ -105,7 +124,11 @@ struct Sliver {
 template <int rows>
 LAMINA_NOINLINE void copy_sliver(const Problem& p, const float* weight, int64_t n, float* to) {
   for (int64_t done = 0; done < n; done += kPanel) {
-    LAMINA_UNROLL for (int i = 0; i < rows * kPanel; i += kLanes) store(to + i, load(weight + i));
+    if (p.precision == Dtype::f32) {
+      LAMINA_UNROLL for (int i = 0; i < rows * kPanel; i += kLanes) store(to + i, load(weight + i));
+    } else {
+      prepare_row({const_cast<float*>(weight), Dtype::f32}, rows * kPanel, p.precision, to);
+    }
     weight += p.K * kPanel;
     to += rows * kPanel;
   }
@@ -175,8 +198,8 @@ void multiply(const Problem& p, int64_t source, int64_t n0, const Block& block, 
   }
 }
 
-// dx[m][k] = sums[k][m] + acc[m][k], in blocks of kLanes x kLanes, for kLanes rows from m on.
-LAMINA_NOINLINE void write_rows(const Problem& p, const Block& b, int64_t m, const float* sums) {
+// dx[m][k] = sums[k][m] + acc[m][k], in blocks of kLanes x kLanes, for kLanes rows from m on, `ld` from row to row.
+LAMINA_NOINLINE void write_rows(const Problem& p, const Block& b, int64_t m, const float* sums, float* dx, int64_t ld) {
   for (int64_t k = b.k; k < b.k_end; k += kLanes) {
     const int64_t width = smaller(kLanes, b.k_end - k);
     Vec block[kLanes];
@@ -187,28 +210,38 @@ LAMINA_NOINLINE void write_rows(const Problem& p, const Block& b, int64_t m, con
     const int64_t at = (b.m + m) * p.K + k;
     LAMINA_UNROLL for (int i = 0; i < kLanes; ++i) {
       if (m + i >= b.rows) continue;
-      const int64_t to = at + i * p.K;
+      const int64_t from = at + i * p.K;
+      float* to = dx + i * ld + k - b.k;
       if (width == kLanes)
-        store(p.dx + to, p.acc == nullptr ? block[i] : add(block[i], load(p.acc + to)));
+        store(to, p.acc == nullptr ? block[i] : add(block[i], load(p.acc + from)));
       else
-        store_n(p.dx + to, p.acc == nullptr ? block[i] : add(block[i], load_n(p.acc + to, width)), width);
+        store_n(to, p.acc == nullptr ? block[i] : add(block[i], load_n(p.acc + from, width)), width);
     }
   }
 }
 
-// Multiplies a part of a row of dx, which was just written, by the slope of GELU.
-LAMINA_FLATTEN LAMINA_NOINLINE void multiply_by_slope(const float* pre, bool tanh, float* dx, int64_t n) {
-  gelu_slope_row(dx, pre, tanh, dx, n);
+// Multiplies a part of a row of dx by the slope of GELU where it goes through one, and stores it where it is kept in 16
+// bits. `row`: room for n floats.
+LAMINA_FLATTEN LAMINA_NOINLINE void finish_row(const Problem& p, int64_t at, float* dx, int64_t n, float* row) {
+  if (p.pre.data != nullptr) {
+    const bool as_it_is = p.precision == Dtype::f32;
+    if (!as_it_is) load_operands(p.pre.from(at), n, p.precision, row);
+    gelu_slope_row(dx, as_it_is ? p.pre.floats() + at : row, p.tanh, dx, n);
+  }
+  if (!p.dx.wide()) narrow(dx, n, p.dx.from(at));
 }
 
-void write(const Problem& p, const Block& b, const float* sums) {
+// `free`: room for kLanes + 1 rows of the block.
+void write(const Problem& p, const Block& b, const float* sums, float* free) {
+  const int64_t n = b.k_end - b.k;
+  const int64_t ld = p.dx.wide() ? p.K : n;
   for (int64_t m = 0; m < b.rows; m += kLanes) {
-    write_rows(p, b, m, sums);
-    if (p.pre == nullptr) continue;
-    for (int64_t i = m; i < smaller(b.rows, m + kLanes); ++i) {
-      const int64_t at = (b.m + i) * p.K + b.k;
-      multiply_by_slope(p.pre + at, p.tanh, p.dx + at, b.k_end - b.k);
-    }
+    const int64_t at = (b.m + m) * p.K + b.k;
+    float* dx = p.dx.wide() ? p.dx.floats() + at : free;
+    write_rows(p, b, m, sums, dx, ld);
+    if (p.pre.data == nullptr && p.dx.wide()) continue;
+    for (int64_t i = 0; i < smaller(b.rows - m, kLanes); ++i)
+      finish_row(p, at + i * p.K, dx + i * ld, n, free + kLanes * n);
   }
 }
 
@@ -216,6 +249,7 @@ void run_task(const Problem& p, int64_t task, float* scratch) {
   float* packed = scratch;
   float* sliver = packed + kBlockM * kChunk;
   float* sums = sliver + kTileRows * kChunk;
+  float* few_rows = sums + kBlockM * p.k_per_block;
   Block b{};
   b.m = task / p.k_blocks * kBlockM;
   b.rows = smaller(kBlockM, p.M - b.m);
@@ -223,11 +257,11 @@ void run_task(const Problem& p, int64_t task, float* scratch) {
   b.k_end = smaller(p.K, b.k + p.k_per_block);
   for (int64_t source = 0; source < p.sources; ++source) {
     for (int64_t n = 0; n == 0 || n < p.N; n += kChunk) {
-      pack(p.from[source].dy + b.m * p.N + n, p.N, b.rows, smaller(kChunk, p.N - n), packed);
+      pack(p, p.from[source].dy.from(b.m * p.N + n), b.rows, smaller(kChunk, p.N - n), packed, few_rows);
       multiply(p, source, n, b, packed, sliver, sums);
     }
   }
-  write(p, b, sums);
+  write(p, b, sums, packed);
 }
 
 template <Problem (*problem_of)(const Args&)>
@@ -239,7 +273,8 @@ int64_t tasks(const Args& args) noexcept {
 template <Problem (*problem_of)(const Args&)>
 int64_t scratch_bytes(const Args& args) noexcept {
   const Problem p = problem_of(args);
-  return (kBlockM * (kChunk + p.k_per_block) + kTileRows * kChunk) * static_cast<int64_t>(sizeof(float));
+  const int64_t few_rows = p.precision == Dtype::f32 ? 0 : kLanes * kRowStride;
+  return (kBlockM * (kChunk + p.k_per_block) + kTileRows * kChunk + few_rows) * static_cast<int64_t>(sizeof(float));
 }
 
 }  // namespace

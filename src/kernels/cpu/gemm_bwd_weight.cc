@@ -11,8 +11,10 @@
 //   for each chunk of tokens: pack dy; for each sub-block of k: pack x, which stays in the second-level cache;
 //     for each panel, which stays in the first-level cache: for each sliver: one register tile, added to dW
 //
-// acc comes first, then the chunks in rising order.
+// acc comes first, then the chunks in rising order. 16-bit operands are prepared a few rows at a time before they are
+// packed, and db is the sum of those.
 #include "kernels/cpu/gemm.h"
+#include "kernels/cpu/gemm_operands.h"
 
 namespace lamina::LAMINA_ISA_NAMESPACE {
 namespace {
@@ -26,7 +28,7 @@ constexpr int64_t kEnoughTasks = 4;            // and then k is cut: every furth
 static_assert(kSubK % kTileRows == 0);
 
 struct Target {
-  const float* dy;        // (M, N)
+  Numbers dy;             // (M, N)
   const float* acc;       // (K, N) in panels, or null
   float* dw;              // (K, N) in panels
   const float* acc_bias;  // (N) or null
@@ -34,7 +36,8 @@ struct Target {
 };
 
 struct Problem {
-  const float* x;  // (M, K)
+  Numbers x;  // (M, K)
+  Dtype precision;
   Target to[3];
   int64_t targets;
   int64_t M, K, N;
@@ -45,12 +48,13 @@ struct Problem {
 // dy of all targets after x, then for each its accumulators and outputs.
 Problem product_of(const Args& args, int64_t targets, bool bias) {
   Problem p{};
-  p.x = input(args, 0);
+  p.x = numbers(args.in[0]);
+  p.precision = args.precision;
   p.targets = targets;
   for (int t = 0; t < targets; ++t) {
     const int first = (bias ? 2 : 1) * t;
     const int acc = static_cast<int>(targets) + 1 + first;
-    p.to[t] = {input(args, 1 + t), input(args, acc), output(args, first), bias ? input(args, acc + 1) : nullptr,
+    p.to[t] = {numbers(args.in[1 + t]), input(args, acc), output(args, first), bias ? input(args, acc + 1) : nullptr,
                bias ? output(args, first + 1) : nullptr};
   }
   p.M = row_count(args.in[0]);
@@ -76,33 +80,56 @@ Problem qkv_bwd_params(const Args& args) { return product_of(args, 3, true); }
 constexpr int64_t kGap = 16;
 constexpr int64_t strip(int64_t width, int64_t tokens) { return width * tokens + kGap; }
 
-// Columns [0, n) of `tokens` rows of src  ->  strips of `width` columns, each with its rows one after the other; zero
-// beyond n. `readable`: columns of src that exist, n or more. A few rows at a time, so that whole lines are written and
-// few are open.
+constexpr int64_t kGroup = 8;  // rows that are packed together, so that whole lines are written and few are open
+
+// Where rows are packed from: columns [0, n) of src, of which `readable` exist, n or more.
+struct Source {
+  const float* src;
+  int64_t ld;
+  int64_t n, readable;
+};
+
+// Some rows of kGroup or fewer, the first of which has the number `first` among `tokens`  ->  strips of `width`
+// columns, each with its rows one after the other; zero beyond n. `ahead`: so many rows behind these follow in memory.
 template <int width>
-LAMINA_NOINLINE void pack(const float* src, int64_t ld, int64_t n, int64_t readable, int64_t tokens, float* dst) {
-  constexpr int64_t group = 8;
+LAMINA_INLINE void pack_group(const Source& s, int64_t rows, bool ahead, int64_t first, int64_t tokens, float* dst) {
   constexpr int64_t moved = width > 4 ? (width + 7) / 8 * 8 : width;  // whole vectors: what is too much is overwritten
   static_assert(moved - width <= kGap);
-  for (int64_t first = 0; first < tokens; first += group) {
-    const int64_t rows = smaller(group, tokens - first);
-    for (int64_t c = 0; c < n; c += width) {
-      float* to = dst + c / width * strip(width, tokens) + first * width;
-      const float* from = src + first * ld + c;
-      if (c % kLine < width &&
-          first + 2 * group <= tokens) {  // a line that was not met before: fetch that of later rows
-        LAMINA_UNROLL for (int64_t m = group; m < 2 * group; ++m) __builtin_prefetch(from + m * ld, 0, 3);
-      }
-      if (rows == group && c + width <= n && c + moved <= readable) {
-        LAMINA_UNROLL for (int64_t m = 0; m < group; ++m) {
-          __builtin_memcpy(to + m * width, from + m * ld, moved * sizeof(float));
-        }
-        continue;
-      }
-      for (int64_t m = 0; m < rows; ++m) {
-        for (int64_t i = 0; i < width; ++i) to[m * width + i] = c + i < n ? from[m * ld + i] : 0.0f;
-      }
+  for (int64_t c = 0; c < s.n; c += width) {
+    float* to = dst + c / width * strip(width, tokens) + first * width;
+    const float* from = s.src + c;
+    if (c % kLine < width && ahead) {  // a line that was not met before: fetch that of later rows
+      LAMINA_UNROLL for (int64_t m = kGroup; m < 2 * kGroup; ++m) __builtin_prefetch(from + m * s.ld, 0, 3);
     }
+    if (rows == kGroup && c + width <= s.n && c + moved <= s.readable) {
+      LAMINA_UNROLL for (int64_t m = 0; m < kGroup; ++m) {
+        __builtin_memcpy(to + m * width, from + m * s.ld, moved * sizeof(float));
+      }
+      continue;
+    }
+    for (int64_t m = 0; m < rows; ++m) {
+      for (int64_t i = 0; i < width; ++i) to[m * width + i] = c + i < s.n ? from[m * s.ld + i] : 0.0f;
+    }
+  }
+}
+
+// Columns [0, n) of `tokens` rows  ->  strips.
+template <int width>
+LAMINA_NOINLINE void pack(Source s, int64_t tokens, float* dst) {
+  for (int64_t first = 0; first < tokens; first += kGroup, s.src += kGroup * s.ld)
+    pack_group<width>(s, smaller(kGroup, tokens - first), first + 2 * kGroup <= tokens, first, tokens, dst);
+}
+
+// The same of 16-bit operands: each row prepared. `few_rows`: room for kGroup rows of n. `sums`, where it is not null:
+// each column is added to it.
+template <int width>
+LAMINA_NOINLINE void pack_prepared(const Numbers& from, int64_t ld, int64_t n, Dtype precision, int64_t tokens,
+                                   float* dst, float* few_rows, float* sums) {
+  for (int64_t first = 0; first < tokens; first += kGroup) {
+    const int64_t rows = smaller(kGroup, tokens - first);
+    for (int64_t m = 0; m < rows; ++m) prepare_row(from.from((first + m) * ld), n, precision, few_rows + m * n);
+    if (sums != nullptr) add_columns(few_rows, n, rows, n, sums);
+    pack_group<width>({few_rows, n, n, n}, rows, false, first, tokens, dst);
   }
 }
 
@@ -157,6 +184,24 @@ void multiply(const Problem& p, const Target& to, const Part& part, const float*
   }
 }
 
+// Packs some columns of dy, from n on, and adds them to `sums` where it is not null.
+void pack_dy(const Problem& p, const Numbers& dy, int64_t columns, int64_t n, int64_t tokens, float* panels,
+             float* few_rows, float* sums) {
+  if (p.precision != Dtype::f32)
+    return pack_prepared<kPanel>(dy, p.N, columns, p.precision, tokens, panels, few_rows, sums);
+  pack<kPanel>({dy.floats(), p.N, columns, p.N - n}, tokens, panels);
+  if (sums != nullptr) add_columns(dy.floats(), p.N, tokens, columns, sums);
+}
+
+// Packs x of one part.
+void pack_x(const Problem& p, const Part& part, float* slivers, float* few_rows) {
+  const Numbers x = p.x.from(part.m * p.K + part.k);
+  const int64_t columns = part.end_k - part.k;
+  if (p.precision != Dtype::f32)
+    return pack_prepared<kTileRows>(x, p.K, columns, p.precision, part.tokens, slivers, few_rows, nullptr);
+  pack<kTileRows>({x.floats(), p.K, columns, p.K - part.k}, part.tokens, slivers);
+}
+
 void run_task(const Problem& p, int64_t task, float* scratch) {
   const Target& to = p.to[task / p.k_tasks / p.n_tasks];
   const int64_t first_k = task % p.k_tasks * p.k_per_task;
@@ -169,16 +214,15 @@ void run_task(const Problem& p, int64_t task, float* scratch) {
   float* sums = scratch;
   float* slivers = sums + p.panels_per_task * kPanel;
   float* panels = slivers + kSubK / kTileRows * strip(kTileRows, kChunk);
+  float* few_rows = panels + p.panels_per_task * strip(kPanel, kChunk);
   const bool bias = to.db != nullptr && first_k == 0;
   for (int64_t i = 0; bias && i < columns; ++i) sums[i] = 0.0f;
   for (part.m = 0; part.m == 0 || part.m < p.M; part.m += kChunk) {
     part.tokens = smaller(kChunk, p.M - part.m);
-    const float* dy = to.dy + part.m * p.N + n;
-    pack<kPanel>(dy, p.N, columns, p.N - n, part.tokens, panels);
-    if (bias) add_columns(dy, p.N, part.tokens, columns, sums);
+    pack_dy(p, to.dy.from(part.m * p.N + n), columns, n, part.tokens, panels, few_rows, bias ? sums : nullptr);
     for (part.k = first_k; part.k < end_k; part.k += kSubK) {
       part.end_k = smaller(end_k, part.k + kSubK);
-      pack<kTileRows>(p.x + part.m * p.K + part.k, p.K, part.end_k - part.k, p.K - part.k, part.tokens, slivers);
+      pack_x(p, part, slivers, few_rows);
       multiply(p, to, part, slivers, panels);
     }
   }
@@ -196,7 +240,9 @@ template <Problem (*problem_of)(const Args&)>
 int64_t scratch_bytes(const Args& args) noexcept {
   const Problem p = problem_of(args);
   const int64_t slivers = kSubK / kTileRows * strip(kTileRows, kChunk);
-  return (slivers + p.panels_per_task * (kPanel + strip(kPanel, kChunk))) * static_cast<int64_t>(sizeof(float));
+  const int64_t few_rows = p.precision == Dtype::f32 ? 0 : kGroup * larger(kSubK, p.panels_per_task * kPanel);
+  return (slivers + p.panels_per_task * (kPanel + strip(kPanel, kChunk)) + few_rows) *
+         static_cast<int64_t>(sizeof(float));
 }
 
 }  // namespace

@@ -4,9 +4,11 @@
 //
 //   linear -> logits  |  loss, and dlogits in the place of the logits, by rows  |  linear_bwd_input and _weight
 //
-// dW takes the chunks in rising order. All results are those of the separate ops, bit by bit.
+// dW takes the chunks in rising order. All results are those of the separate ops, bit by bit. With 16-bit operands the
+// logits are still fp32; dlogits are rounded where they are packed.
 #include "kernels/cpu/cross_entropy.h"
 #include "kernels/cpu/gemm.h"
+#include "kernels/cpu/narrow.h"
 
 namespace lamina::LAMINA_ISA_NAMESPACE {
 
@@ -21,14 +23,15 @@ static_assert(kHeadRows % kTokenChunk == 0);  // or dW would be another sum than
 struct Part {
   TensorArg in[3];
   TensorArg out[1];
-  Args args(int32_t n_in) const { return {in, out, n_in, 1, nullptr}; }
+  Dtype precision;
+  Args args(int32_t n_in) const { return {in, out, n_in, 1, nullptr, precision}; }
 };
 
 // Some rows of a tensor whose leading dimensions are rows.
 LAMINA_INLINE TensorArg rows_of(const TensorArg& t, int64_t first, int64_t rows) {
   TensorArg part = t;
   const int64_t width = last_dim(t);
-  part.data = t.data == nullptr ? nullptr : static_cast<float*>(t.data) + first * width;
+  part.data = t.data == nullptr ? nullptr : numbers(t).from(first * width).data;
   part.shape.rank = 2;
   reinterpret_cast<int64_t*>(&part.shape.dims)[0] = rows;
   reinterpret_cast<int64_t*>(&part.shape.dims)[1] = width;
@@ -50,14 +53,15 @@ Chunk chunk_at(const Args& args, int64_t first) {
   c.rows = smaller(kHeadRows, row_count(args.in[0]) - first);
   const TensorArg x = rows_of(args.in[0], first, c.rows);
   const TensorArg logits = rows_of(args.out[train ? 3 : 1], 0, c.rows);
-  c.logits = {{x, args.in[1], {}}, {logits}};
+  c.logits = {{x, args.in[1], {}}, {logits}, args.precision};
   c.logits_tasks = kernel_linear_f32.tasks(c.logits.args(2));
   c.loss_tasks = ceil_div(c.rows, kLossRows);
   if (!train) return c;
   const TensorArg none{};
   c.input = {{logits, args.in[1], args.n_in > 4 ? rows_of(args.in[4], first, c.rows) : none},
-             {rows_of(args.out[1], first, c.rows)}};
-  c.weight = {{x, logits, first > 0 ? args.out[2] : args.n_in > 5 ? args.in[5] : none}, {args.out[2]}};
+             {rows_of(args.out[1], first, c.rows)},
+             args.precision};
+  c.weight = {{x, logits, first > 0 ? args.out[2] : args.n_in > 5 ? args.in[5] : none}, {args.out[2]}, args.precision};
   c.input_tasks = kernel_linear_bwd_input_f32.tasks(c.input.args(3));
   c.weight_tasks = kernel_linear_bwd_weight_f32.tasks(c.weight.args(3));
   return c;
