@@ -4,7 +4,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <complex>
+#include <iterator>
 
 #include "base/error.h"
 #include "base/rng.h"
@@ -566,6 +568,39 @@ void add_adamw(std::vector<OpCase>& cases) {
   }
 }
 
+// The case with its operands rounded to 16 bits; `halves`: what may be stored in 16 bits is. Weights never are.
+OpCase in_precision(const OpCase& c, Dtype precision, bool halves) {
+  OpCase narrow = c;
+  narrow.precision = precision;
+  narrow.name += fmt::format(" {}{}", dtype_name(precision), halves ? " stored" : "");
+  if (!halves) return narrow;
+  const OpSchema& s = schema(c.op);
+  for (size_t i = 0; i < c.in.size(); ++i)
+    if ((s.operands >> i & 1u) != 0 && c.in[i].kind == Kind::real && !c.in[i].panel) narrow.in[i].dtype = precision;
+  for (size_t o = 0; o < c.out.size(); ++o)
+    if ((s.narrow >> o & 1u) != 0 && c.out[o].shape.elements() > 0) narrow.out[o].dtype = precision;
+  std::erase_if(narrow.in_place, [&](const auto& alias) {
+    return narrow.out[static_cast<size_t>(alias.first)].dtype != narrow.in[static_cast<size_t>(alias.second)].dtype;
+  });
+  return narrow;
+}
+
+// Ops beside the matrix products that know 16-bit numbers: every other case stored in one of the types and fp32 in
+// memory in the other.
+void add_narrow(std::vector<OpCase>& cases) {
+  constexpr Op kOps[] = {Op::attention, Op::attention_bwd,   Op::attention_cached, Op::gelu,         Op::gelu_bwd,
+                         Op::layernorm, Op::linear_bwd_bias, Op::embedding,        Op::embedding_sum};
+  std::vector<OpCase> more;
+  for (const OpCase& c : cases) {
+    if (std::find(std::begin(kOps), std::end(kOps), c.op) == std::end(kOps)) continue;
+    const bool table = c.op == Op::embedding || c.op == Op::embedding_sum;
+    const bool even = more.size() % 4 == 0;
+    more.push_back(in_precision(c, Dtype::bf16, even && !table));
+    more.push_back(in_precision(c, Dtype::f16, !even && !table));
+  }
+  cases.insert(cases.end(), more.begin(), more.end());
+}
+
 std::vector<OpCase> make_cases() {
   std::vector<OpCase> cases;
   add_elementwise(cases);
@@ -579,6 +614,7 @@ std::vector<OpCase> make_cases() {
   add_cross_entropy(cases);
   add_reductions(cases);
   add_adamw(cases);
+  add_narrow(cases);
   for (OpCase& c : cases) c.name = fmt::format("{} {}", op_name(c.op), c.name);
   return cases;
 }

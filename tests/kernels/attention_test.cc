@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/half.h"
 #include "base/rng.h"
 #include "kernels/kernel.h"
 
@@ -48,15 +49,26 @@ bool all_zero(const Floats& x, int64_t begin, int64_t end) {
   return true;
 }
 
+// Both ways between fp32 and 16 bits.
+Buffer<uint16_t> to_halves(const Floats& x, Dtype dtype) {
+  Buffer<uint16_t> halves(x.size);
+  for (int64_t i = 0; i < x.size; ++i) halves[i] = dtype == Dtype::bf16 ? to_bf16(x[i]) : to_f16(x[i]);
+  return halves;
+}
+void from_halves(const Buffer<uint16_t>& halves, Dtype dtype, const Floats& x) {
+  for (int64_t i = 0; i < x.size; ++i) x[i] = dtype == Dtype::bf16 ? from_bf16(halves[i]) : from_f16(halves[i]);
+}
+
 struct Sizes {
   int64_t B, T, C;
 };
 
-// One attention with its gradient, its inputs open to change.
+// One attention with its gradient, its inputs open to change. In 16 bits all but lse is stored so while it runs.
 struct Problem {
-  Problem(Sizes sizes, AttentionAttrs attributes)
+  Problem(Sizes sizes, AttentionAttrs attributes, Dtype dtype = Dtype::f32)
       : z(sizes),
         a(attributes),
+        precision(dtype),
         q(random_floats(n(), 1)),
         k(random_floats(n(), 2)),
         v(random_floats(n(), 3)),
@@ -78,19 +90,27 @@ struct Problem {
 
   void run(Isa isa) {
     const Shape x{z.B, z.T, z.C};
-    const auto arg = [&](const Floats& f) { return TensorArg{f.data.get(), x, {}}; };
+    std::vector<std::pair<Buffer<uint16_t>, const Floats*>> stored;
+    const auto arg = [&](const Floats& f) {
+      if (precision == Dtype::f32) return TensorArg{f.data.get(), x, {}};
+      stored.push_back({to_halves(f, precision), &f});
+      return TensorArg{stored.back().first.data.get(), x, {}, precision};
+    };
+    const TensorArg q_arg = arg(q), k_arg = arg(k), v_arg = arg(v), o_arg = arg(o);
     const TensorArg lse_arg{lse.data.get(), {z.B, a.n_head, z.T}, {}};
     const TensorArg begin_arg{begin.data.get(), {z.B, z.T}, {}};
     const TensorArg rng_arg{rng.data.get(), {2}, {}};
     const TensorArg sample_arg{sample.data.get(), {z.B}, {}};
-    run(isa, Op::attention, {arg(q), arg(k), arg(v), begin_arg, rng_arg, sample_arg}, {arg(o), lse_arg});
-    run(isa, Op::attention_bwd, {arg(dout), arg(q), arg(k), arg(v), arg(o), lse_arg, begin_arg, rng_arg, sample_arg},
+    run(isa, Op::attention, {q_arg, k_arg, v_arg, begin_arg, rng_arg, sample_arg}, {o_arg, lse_arg});
+    run(isa, Op::attention_bwd, {arg(dout), q_arg, k_arg, v_arg, o_arg, lse_arg, begin_arg, rng_arg, sample_arg},
         {arg(dq), arg(dk), arg(dv)});
+    for (const auto& [halves, floats] : stored) from_halves(halves, precision, *floats);
   }
 
   void run(Isa isa, Op op, const std::vector<TensorArg>& in, const std::vector<TensorArg>& out) const {
     const Kernel& kernel = *find_kernel(kernel_table(isa), op);
-    const Args args{in.data(), out.data(), static_cast<int32_t>(in.size()), static_cast<int32_t>(out.size()), &a};
+    const Args args{in.data(), out.data(), static_cast<int32_t>(in.size()), static_cast<int32_t>(out.size()),
+                    &a,        precision};
     const int64_t floats = kernel.scratch(args) / static_cast<int64_t>(sizeof(float));
     for (int64_t task = kernel.tasks(args); task-- > 0;) {
       const Floats scratch(floats, kNan);
@@ -100,6 +120,7 @@ struct Problem {
 
   Sizes z;
   AttentionAttrs a;
+  Dtype precision;
   Floats q, k, v, dout, o, lse, dq, dk, dv;
   Buffer<int32_t> begin;
   Buffer<int64_t> rng, sample;
@@ -190,6 +211,73 @@ TEST_P(Attention, GivesARowTheSameBitsInAnyBatchAndPadding) {
     both.run(GetParam());
     alone.run(GetParam());
     for (int64_t i = 0; i < 97 * C; ++i) ASSERT_EQ(both.o[both.at(1, 0) + i], alone.o[i]) << i;
+  }
+}
+
+constexpr Dtype kPrecisions[] = {Dtype::f32, Dtype::bf16, Dtype::f16};
+
+// Scores are beyond what f16 holds; those that a mask hides are infinite in fp32, never a large number in 16 bits.
+TEST_P(Attention, GivesAQueryWithOneKeyThatKeysValue) {
+  const int64_t T = 16, D = 16;
+  for (Dtype precision : kPrecisions) {
+    SCOPED_TRACE(dtype_name(precision));
+    Problem p({1, T, 2 * D}, heads(2), precision);
+    p.begin[9] = 9;
+    for (int64_t i = 0; i < p.n(); ++i) p.q[i] *= 128.0f, p.k[i] *= 128.0f;
+    for (int64_t t = 0; t < T; ++t)
+      for (int64_t d = 0; d < D; ++d) p.v[p.at(0, t, d)] = t == d ? 1.0f : 0.0f;  // the first head gives its weights
+    p.run(GetParam());
+    float largest = 0.0f;
+    for (int64_t i = 0; i < 2 * T; ++i) largest = std::max(largest, std::abs(p.lse[i]));
+    EXPECT_GT(largest, 65504.0f);
+    for (int64_t t : {int64_t{0}, int64_t{9}})
+      for (int64_t d = 0; d < D; ++d) {
+        EXPECT_EQ(p.o[p.at(0, t, d)], t == d ? 1.0f : 0.0f) << t << " " << d;
+        EXPECT_EQ(p.o[p.at(0, t, D + d)], p.v[p.at(0, t, D + d)]) << t << " " << d;
+      }
+    for (const Floats* x : {&p.o, &p.lse, &p.dq, &p.dk, &p.dv})
+      for (int64_t i = 0; i < x->size; ++i) ASSERT_TRUE(std::isfinite((*x)[i])) << i;
+  }
+}
+
+// A row that sees nothing is as good as absent: the others have the bits of a call without it.
+TEST_P(Attention, IsTheSameWithoutARowThatSeesNothing) {
+  const int64_t C = 20;
+  for (Dtype precision : kPrecisions) {
+    SCOPED_TRACE(dtype_name(precision));
+    Problem with({1, 5, C}, heads(2), precision), without({1, 4, C}, heads(2), precision);
+    const auto row = [](int64_t t) { return t < 2 ? t : t + 1; };  // of the call with it
+    for (auto [from, to] :
+         {std::pair{&with.q, &without.q}, {&with.k, &without.k}, {&with.v, &without.v}, {&with.dout, &without.dout}})
+      for (int64_t t = 0; t < 4; ++t) std::copy_n(&(*from)[with.at(0, row(t))], C, &(*to)[t * C]);
+    with.begin[2] = 5, with.begin[3] = with.begin[4] = 3;
+    without.begin[2] = without.begin[3] = 2;
+    with.run(GetParam());
+    without.run(GetParam());
+    for (auto [a, b] :
+         {std::pair{&with.o, &without.o}, {&with.dq, &without.dq}, {&with.dk, &without.dk}, {&with.dv, &without.dv}}) {
+      EXPECT_TRUE(all_zero(*a, with.at(0, 2), with.at(0, 3)));
+      for (int64_t t = 0; t < 4; ++t)
+        for (int64_t c = 0; c < C; ++c) ASSERT_EQ((*a)[with.at(0, row(t), c)], (*b)[without.at(0, t, c)]) << t;
+    }
+  }
+}
+
+// Its key may be seen by others; then its query alone is absent, as if no gradient came through it.
+TEST_P(Attention, TakesNothingFromAQueryThatSeesNothing) {
+  for (Dtype precision : kPrecisions) {
+    SCOPED_TRACE(dtype_name(precision));
+    Problem blind({1, 5, 20}, heads(2), precision), silent({1, 5, 20}, heads(2), precision);
+    blind.begin[2] = 5;
+    for (int64_t c = 0; c < 20; ++c) silent.dout[silent.at(0, 2, c)] = 0.0f;
+    blind.run(GetParam());
+    silent.run(GetParam());
+    EXPECT_TRUE(all_zero(blind.o, blind.at(0, 2), blind.at(0, 3)));
+    EXPECT_TRUE(all_zero(blind.dq, blind.at(0, 2), blind.at(0, 3)));
+    std::fill_n(&silent.o[silent.at(0, 2)], 20, 0.0f);
+    for (auto [a, b] :
+         {std::pair{&blind.o, &silent.o}, {&blind.dq, &silent.dq}, {&blind.dk, &silent.dk}, {&blind.dv, &silent.dv}})
+      for (int64_t i = 0; i < blind.n(); ++i) ASSERT_EQ((*a)[i], (*b)[i]) << i;
   }
 }
 

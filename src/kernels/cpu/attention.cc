@@ -1,6 +1,6 @@
 // attention and attention_cached: softmax(scale * q kᵀ) v over the keys that a query sees, streaming over tiles of keys
 // with a running maximum and sum; the T x T matrix never exists. A task is a tile of queries of one head (cached: a
-// head of one row).
+// head of one row). Queries, keys and values become fp32 where they are copied; scores and probabilities always are.
 #include "kernels/cpu/attention.h"
 
 namespace lamina::LAMINA_ISA_NAMESPACE {
@@ -8,10 +8,10 @@ namespace {
 
 // One head of one row.
 struct Head {
-  const float* q;  // query 0
-  const float* k;  // key 0
-  const float* v;
-  float* o;
+  Operand q;  // query 0
+  Operand k;  // key 0
+  Operand v;
+  Numbers o;
   float* lse;  // of query 0, or null
   int64_t C, D;
   float scale;
@@ -104,8 +104,8 @@ LAMINA_NOINLINE void add_values_by_pair(const Ranges& r, int64_t first_key, int6
 
 void key_tile(const Head& h, const Ranges& r, int64_t first_query, int64_t first_key, int64_t keys, const Work& w) {
   const int64_t width = padded(h.D);
-  copy_rows(h.k + first_key * h.C, h.C, keys, h.D, 1.0f, w.keys);
-  const bool finite = copy_rows(h.v + first_key * h.C, h.C, keys, h.D, 1.0f, w.values);
+  copy_rows(h.k.from(first_key * h.C), h.C, keys, h.D, 1.0f, w.keys);
+  const bool finite = copy_rows(h.v.from(first_key * h.C), h.C, keys, h.D, 1.0f, w.values);
   for (int64_t i = 0; i < r.count; i += kPanel) {
     const int64_t needed = keys_needed(r, i, first_key, keys);
     for (int64_t j = 0; j < needed; j += kTileRows) {
@@ -132,7 +132,7 @@ void key_tile(const Head& h, const Ranges& r, int64_t first_query, int64_t first
 // Queries [first_query, first_query + r.count).
 void query_tile(const Head& h, const Ranges& r, int64_t first_query, const Work& w) {
   const int64_t width = padded(h.D);
-  copy_rows(h.q + first_query * h.C, h.C, r.count, h.D, h.scale, w.rows);
+  copy_rows(h.q.from(first_query * h.C), h.C, r.count, h.D, h.scale, w.rows);
   transpose_rows(w.rows, width, r.count, h.D, w.queries, kQueries);
   for (int64_t i = ceil_div(r.count, kLanes) * kLanes; i < kQueries; i += kLanes) {
     for (int64_t d = 0; d < h.D; ++d) store(w.queries + d * kQueries + i, zero());
@@ -147,10 +147,12 @@ void query_tile(const Head& h, const Ranges& r, int64_t first_query, const Work&
   for (int64_t i = 0; i < r.count; ++i) {
     const bool seen = r.end[i] > 0;
     const Vec factor = broadcast(seen ? h.dropout.kept / w.sum[i] : 0.0f);
-    float* o = h.o + (first_query + i) * h.C;
+    const Numbers to = h.o.from((first_query + i) * h.C);
+    float* o = row_for(to, w.out + i * width);
     for_lanes(0, h.D, [&](int64_t d, auto lanes) {
       lanes.store(o + d, seen ? mul(factor, load(w.out + i * width + d)) : zero());
     });
+    finish_row(o, h.D, to);
     if (h.lse != nullptr) h.lse[first_query + i] = seen ? w.most[i] + __builtin_logf(w.sum[i]) : -infinity();
   }
 }
@@ -165,10 +167,10 @@ void run_attention(const Args& args, int64_t begin, int64_t end, std::byte* scra
     const int64_t b = task / tiles / a.n_head;
     const int64_t h = task / tiles % a.n_head;
     const int64_t at = b * T * C + h * (C / a.n_head);
-    Head head{input(args, 0) + at,
-              input(args, 1) + at,
-              input(args, 2) + at,
-              output(args, 0) + at,
+    Head head{operand(args, 0).from(at),
+              operand(args, 1).from(at),
+              operand(args, 2).from(at),
+              numbers(args.out[0]).from(at),
               output(args, 1) + (b * a.n_head + h) * T,
               C,
               C / a.n_head,
@@ -199,6 +201,10 @@ void copy_columns(const float* from, float* to, int64_t C, int64_t D, int64_t ro
     __builtin_memcpy(to + i * C, from + i * C, static_cast<uint64_t>(D) * sizeof(float));
 }
 
+void append(const Operand& from, float* to, int64_t C, int64_t D, int64_t rows) {
+  for (int64_t i = 0; i < rows; ++i) load_operands(from.numbers.from(i * C), D, from.precision, to + i * C);
+}
+
 void run_attention_cached(const Args& args, int64_t begin, int64_t end, std::byte* scratch) noexcept {
   const auto& a = attrs_of<AttentionAttrs>(args);
   const int64_t T = dims(args.in[0])[1];
@@ -214,12 +220,12 @@ void run_attention_cached(const Args& args, int64_t begin, int64_t end, std::byt
     const int64_t cache = b * S * C + column;
     if (output(args, 1) != input(args, 3)) copy_columns(input(args, 3) + cache, output(args, 1) + cache, C, D, S);
     if (output(args, 2) != input(args, 4)) copy_columns(input(args, 4) + cache, output(args, 2) + cache, C, D, S);
-    copy_columns(input(args, 1) + row, output(args, 1) + cache + past * C, C, D, count);
-    copy_columns(input(args, 2) + row, output(args, 2) + cache + past * C, C, D, count);
-    const Head head{input(args, 0) + row,
-                    output(args, 1) + cache,
-                    output(args, 2) + cache,
-                    output(args, 0) + row,
+    append(operand(args, 1).from(row), output(args, 1) + cache + past * C, C, D, count);
+    append(operand(args, 2).from(row), output(args, 2) + cache + past * C, C, D, count);
+    const Head head{operand(args, 0).from(row),
+                    {numbers(args.out[1]).from(cache), Dtype::f32},  // rounded when they came
+                    {numbers(args.out[2]).from(cache), Dtype::f32},
+                    numbers(args.out[0]).from(row),
                     nullptr,
                     C,
                     D,

@@ -12,6 +12,7 @@
 
 #include "base/rng.h"
 #include "kernels/cpu/gemm.h"
+#include "kernels/cpu/narrow.h"
 
 namespace lamina::LAMINA_ISA_NAMESPACE {
 
@@ -104,14 +105,16 @@ LAMINA_INLINE int64_t keys_needed(const Ranges& r, int64_t query, int64_t first_
 }
 
 // dst (rows, width) = factor * src, zero from D to width. False where an element is infinite or NaN.
-LAMINA_NOINLINE bool copy_rows(const float* src, int64_t ld, int64_t rows, int64_t D, float factor, float* dst) {
+LAMINA_NOINLINE bool copy_rows(const Operand& src, int64_t ld, int64_t rows, int64_t D, float factor, float* dst) {
   const int64_t width = padded(D);
   Vec check = zero();
   for (int64_t r = 0; r < rows; ++r) {
+    float* to = dst + r * width;
+    const float* from = src.from(r * ld).read(D, to);
     for_lanes(0, D, [&](int64_t d, auto lanes) {
-      const Vec v = mul(lanes.load(src + r * ld + d), broadcast(factor));
+      const Vec v = mul(lanes.load(from + d), broadcast(factor));
       check = fma(v, zero(), check);  // 0 while all is finite, then NaN
-      store(dst + r * width + d, v);
+      store(to + d, v);
     });
   }
   return !any(is_nan(check));

@@ -12,9 +12,9 @@ namespace lamina::LAMINA_ISA_NAMESPACE {
 namespace {
 
 struct Head {
-  const float *dout, *q, *k, *v, *o;  // query 0, key 0
-  const float* lse;                   // of query 0
-  float *dq, *dk, *dv;
+  Operand dout, q, k, v, o;  // query 0, key 0
+  const float* lse;          // of query 0
+  Numbers dq, dk, dv;
   int64_t T, C, D;
   float scale;
   Dropout dropout;
@@ -162,8 +162,8 @@ void key_tile(const Head& h, const Ranges& r, const Tile& t, bool keys_finite, c
 // Loads the queries [first, first + count): q, dout, both transposed, lse and delta = do·o.
 void load_queries(const Head& h, int64_t first, int64_t count, Work& w) {
   const int64_t width = padded(h.D);
-  const bool q_finite = copy_rows(h.q + first * h.C, h.C, count, h.D, h.scale, w.q);
-  const bool dout_finite = copy_rows(h.dout + first * h.C, h.C, count, h.D, 1.0f, w.dout);
+  const bool q_finite = copy_rows(h.q.from(first * h.C), h.C, count, h.D, h.scale, w.q);
+  const bool dout_finite = copy_rows(h.dout.from(first * h.C), h.C, count, h.D, 1.0f, w.dout);
   w.queries_finite = q_finite && dout_finite;
   transpose_rows(w.q, width, count, h.D, w.queries, kQueries);
   transpose_rows(w.dout, width, count, h.D, w.gradients, kQueries);
@@ -178,18 +178,20 @@ void load_queries(const Head& h, int64_t first, int64_t count, Work& w) {
     w.delta[i] = 0.0f;
     if (i >= count) continue;
     const float* dout = w.dout + i * width;
-    const float* o = h.o + (first + i) * h.C;
+    const float* o = h.o.from((first + i) * h.C).read(h.D, w.dq + i * width);
     w.delta[i] = sum_lanes(h.D, [&](int64_t d, auto lanes) { return mul(load(dout + d), lanes.load(o + d)); });
   }
   for (int64_t i = 0; i < count * width; i += kLanes) store(w.dq + i, zero());
 }
 
 // dst = factor * src, D of `width` columns.
-void write_rows(const float* src, int64_t rows, int64_t width, float factor, float* dst, int64_t C, int64_t D) {
+void write_rows(float* src, int64_t rows, int64_t width, float factor, const Numbers& dst, int64_t C, int64_t D) {
   for (int64_t i = 0; i < rows; ++i) {
-    for_lanes(0, D, [&](int64_t d, auto lanes) {
-      lanes.store(dst + i * C + d, mul(broadcast(factor), load(src + i * width + d)));
-    });
+    const Numbers to = dst.from(i * C);
+    float* row = row_for(to, src + i * width);
+    for_lanes(0, D,
+              [&](int64_t d, auto lanes) { lanes.store(row + d, mul(broadcast(factor), load(src + i * width + d))); });
+    finish_row(row, D, to);
   }
 }
 
@@ -209,7 +211,7 @@ void run_head(const Head& h, const int32_t* key_begin, float* scratch) {
       const Tile t{first, key, smaller(kKeys, r.last - key)};
       key_tile(h, r, t, k_finite && v_finite, w);
     }
-    write_rows(w.dq, r.count, width, h.scale, h.dq + first * h.C, h.C, h.D);
+    write_rows(w.dq, r.count, width, h.scale, h.dq.from(first * h.C), h.C, h.D);
   }
   write_rows(w.dk, h.T, width, 1.0f, h.dk, h.C, h.D);
   write_rows(w.dv, h.T, width, 1.0f, h.dv, h.C, h.D);
@@ -223,15 +225,15 @@ void run_attention_bwd(const Args& args, int64_t begin, int64_t end, std::byte* 
   for (int64_t task = begin; task < end; ++task) {
     const int64_t b = task / a.n_head;
     const int64_t at = b * T * C + task % a.n_head * D;
-    Head h{input(args, 0) + at,
-           input(args, 1) + at,
-           input(args, 2) + at,
-           input(args, 3) + at,
-           input(args, 4) + at,
+    Head h{operand(args, 0).from(at),
+           operand(args, 1).from(at),
+           operand(args, 2).from(at),
+           operand(args, 3).from(at),
+           operand(args, 4).from(at),
            input(args, 5) + task * T,
-           output(args, 0) + at,
-           output(args, 1) + at,
-           output(args, 2) + at,
+           numbers(args.out[0]).from(at),
+           numbers(args.out[1]).from(at),
+           numbers(args.out[2]).from(at),
            T,
            C,
            D,

@@ -89,4 +89,28 @@ LAMINA_INLINE void load_operands(const Numbers& from, int64_t n, Dtype precision
     widen(from, n, to);
 }
 
+// An input of a kernel, rounded to its precision where it is read.
+struct Operand {
+  Numbers numbers;
+  Dtype precision;
+
+  LAMINA_MEMBER Operand from(int64_t first) const { return {numbers.from(first), precision}; }
+  // As fp32 in memory it needs no conversion.
+  LAMINA_MEMBER bool plain() const { return numbers.wide() && precision == Dtype::f32; }
+  LAMINA_MEMBER const float* floats() const { return numbers.floats(); }
+  // n of them where they lie, or converted in `space`.
+  LAMINA_MEMBER const float* read(int64_t n, float* space) const {
+    if (plain()) return floats();
+    load_operands(numbers, n, precision, space);
+    return space;
+  }
+};
+LAMINA_INLINE Operand operand(const Args& args, int i) { return {numbers(args.in[i]), args.precision}; }
+
+// Where to make a row of fp32 that is to lie at `to`: there, or in `space`, from where `narrow` takes it.
+LAMINA_INLINE float* row_for(const Numbers& to, float* space) { return to.wide() ? to.floats() : space; }
+LAMINA_INLINE void finish_row(const float* row, int64_t n, const Numbers& to) {
+  if (!to.wide()) narrow(row, n, to);
+}
+
 }  // namespace lamina::LAMINA_ISA_NAMESPACE
