@@ -212,6 +212,42 @@ TEST(Precision, PassesKeepWhatIsRounded) {
   }
 }
 
+// Casts of their own, rounding in the packing and storage in 16 bits are three ways to the same numbers, and what is made
+// again is what was there.
+TEST(Precision, SameBitsWithCastsOfTheirOwnWhenRecomputedAndForAnyThreads) {
+  for (Isa isa : available_isas())
+    for (const PrecisionMap& map : {kMixed, kMixedFp16})
+      for (double dropout : {0.0, 0.2}) {
+        const ModelConfig config = odd_config(dropout);
+        CompileOptions options = odd_options(isa);
+        options.precision = map;
+        const Result usual = FastRun(config, options, 1).steps(3);
+        EXPECT_TRUE(std::isfinite(usual.loss) && usual.norm > 0.0);
+        EXPECT_TRUE(same_bits(usual, FastRun(config, options, 3).steps(3))) << isa_name(isa);
+        CompileOptions with_casts = options;
+        with_casts.pipeline.skip = {"fuse_casts"};
+        EXPECT_TRUE(same_bits(usual, FastRun(config, with_casts, 2).steps(3))) << isa_name(isa);
+        options.recompute = {.mode = RecomputeOptions::listed, .kinds = {"layernorm", "gelu", "linear"}};
+        EXPECT_TRUE(same_bits(usual, FastRun(config, options, 2).steps(3))) << isa_name(isa);
+      }
+}
+
+// The interpreter rounds where the session does, so that what is left between them is fp32's, and now and then a tie that
+// falls on the other side.
+TEST(Precision, StepsLikeTheReferenceThatRoundsTheSame) {
+  constexpr double kUnit = 0x1.0p-9;  // of bf16, the coarser type
+  for (Isa isa : available_isas())
+    for (const PrecisionMap& map : {kMixed, kMixedFp16}) {
+      const ModelConfig config = odd_config(0.2);
+      CompileOptions options = odd_options(isa);
+      options.precision = map;
+      const Result fast = FastRun(config, options, 2).steps(1);
+      const Interpreter<double> truth = reference_steps(config, options, 1);
+      EXPECT_NEAR(fast.loss / truth.get("loss").values[0], 1.0, 0.1 * kUnit) << isa_name(isa);
+      EXPECT_NEAR(fast.norm / truth.get("grad_norm").values[0], 1.0, kUnit) << isa_name(isa);
+    }
+}
+
 TEST(Session, SameBitsForAnyNumberOfThreadsAndInEveryRun) {
   for (Isa isa : available_isas()) {
     const ModelConfig config = odd_config(0.1);
