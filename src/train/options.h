@@ -90,6 +90,7 @@ struct TrainOptions : ShapeOptions {
   bool allow_changes = false;
   int64_t log_every = 10;
   int64_t max_skips = 5;
+  bool dynamic_loss_scale = false;  // no option of its own: fp16 needs it
 };
 
 template <OptionsOf<TrainOptions> O, typename F>
