@@ -60,7 +60,7 @@ class Compiler {
     for (size_t i = 0; i < specs.size(); ++i)
       LAMINA_CHECK(gradients[i] != ValueId::none, "parameter {} has no gradient", specs[i].name);
     if (one_timeline)
-      append_update(graph, specs, forward.parameters, gradients, forward.loss, options_.update);
+      append_update(graph, specs, forward.parameters, gradients, {forward.loss, forward.loss_scale}, options_.update);
     else
       accumulate(graph, specs, gradients);
     run_passes(graph, whole_passes(), context_, options_.pipeline, out_.passes);
@@ -115,8 +115,11 @@ class Compiler {
       parameters.push_back(graph.declare(ValueKind::persistent, spec.name, type, TensorClass::parameters));
       sums.push_back(gradient_sum(graph, spec, type.layout));
     }
-    append_update(graph, specs, parameters, sums,
-                  graph.declare(ValueKind::input, "loss", {{1}, Dtype::f32, {}}, TensorClass::io), options_.update);
+    const auto input = [&](const char* name) {
+      return graph.declare(ValueKind::input, name, {{1}, Dtype::f32, {}}, TensorClass::io);
+    };
+    append_update(graph, specs, parameters, sums, {.loss = input("loss"), .loss_scale = input("loss_scale")},
+                  options_.update);
     for (size_t i = 0; i < specs.size(); ++i)
       graph.outputs.push_back(
           graph.add1(Op::zero, "zero." + specs[i].name, {sums[i]}, NoAttrs{}, TensorClass::gradients));

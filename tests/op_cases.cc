@@ -387,8 +387,8 @@ void add_all_cells(std::vector<OpCase>& cases) {
   add_heads(cases, 2 * kHeadRows + 3, 5, 35);
 }
 
-// A product with 16-bit operands, which lie in memory in fp32 or, `in_16_bits`, as what they are rounded to; results may
-// be narrow then too.
+// A product with 16-bit operands, which lie in memory in fp32 or, `in_16_bits`, as what they are rounded to; results
+// may be narrow then too.
 OpCase narrow_case(OpCase c, Dtype precision, bool in_16_bits) {
   c.name = fmt::format("{} {}{}", c.name, dtype_name(precision), in_16_bits ? " stored" : "");
   c.precision = precision;
@@ -535,13 +535,16 @@ void add_reductions(std::vector<OpCase>& cases) {
   cases.push_back(
       {Op::norm, "three", NoAttrs{}, {real({1}, 0, 1), real({35}, 0, 9), real({2}, 0, 1e-3)}, {real({1})}, 38, 1});
   for (double max_norm : {0.0, 0.5, 1.0, 100.0})
-    cases.push_back({Op::clip_factor,
-                     fmt::format("max {}", max_norm),
-                     ClipAttrs{max_norm},
-                     {real({1}, 0.5, 3.0), real({1})},
-                     {real({1})},
-                     1,
-                     2});
+    for (double scale : {0.0, 1.0, 1024.0}) {  // 0: none is given
+      const double most = scale > 0.0 ? scale : 1.0;
+      cases.push_back({Op::clip_factor,
+                       fmt::format("max {}{}", max_norm, scale > 0.0 ? fmt::format(" scale {}", scale) : ""),
+                       ClipAttrs{max_norm},
+                       {real({1}, 0.5 * most, 3.0 * most), real({1}), maybe(scale > 0.0, real({1}, most, most))},
+                       {real({1})},
+                       1,
+                       4});
+    }
 }
 
 void add_adamw(std::vector<OpCase>& cases) {

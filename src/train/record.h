@@ -14,6 +14,7 @@ struct StepRecord {
   double loss = 0.0;   // not a number where there was no target
   double lr = 0.0;
   double grad_norm = 0.0;
+  double loss_scale = 1.0;
   bool finite = true;           // false: the step was skipped
   std::string not_finite = {};  // then: "loss", or the HuggingFace name of the tensor whose gradient it was
   double step_ms = 0.0;

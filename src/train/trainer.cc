@@ -1,5 +1,6 @@
 #include "train/trainer.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <filesystem>
@@ -164,7 +165,8 @@ class Run {
     train_step_.emplace(*session_, TrainStepOptions{.seed = static_cast<uint64_t>(options_.seed),
                                                     .accumulate = options_.accumulate,
                                                     .beta1 = options_.betas[0],
-                                                    .beta2 = options_.betas[1]});
+                                                    .beta2 = options_.betas[1],
+                                                    .dynamic_loss_scale = needs_loss_scale(precision_)});
     eval_step_.emplace(*session_);
   }
 
@@ -253,6 +255,7 @@ class Run {
     if (found_) {
       load_checkpoint(found_->path, *session_, config_, specs_);
       train_step_->set_updates(state_.updates);
+      if (train_step_->loss_scale() && state_.loss_scale) train_step_->set_loss_scale(*state_.loss_scale);
       hooks_.say(fmt::format("going on after step {}: {}", state_.step, found_->path));
       return;
     }
@@ -358,14 +361,16 @@ class Run {
     record.tokens = step.tokens;
     record.loss = step.tokens > 0 ? step.loss : std::nan("");
     record.grad_norm = step.grad_norm;
+    record.loss_scale = step.loss_scale;
     record.finite = step.finite;
-    if (!step.finite) record.not_finite = std::isfinite(step.loss) ? bad_tensor() : "loss";
+    if (!step.finite) record.not_finite = step.overflow ? bad_tensor() : "loss";
     const double tokens = static_cast<double>(step.tokens), seconds = record.step_ms * 1e-3;
     record.tokens_per_s = tokens / seconds;
     record.peak_fraction =
         peak_fraction(model_flops_per_token(config_, seq_) * tokens, seconds, result_.peak_gflops_before);
     state_.step = record.step;
     state_.updates = train_step_->updates();
+    state_.loss_scale = train_step_->loss_scale();
     state_.tokens += step.tokens;
     own_tokens_ += step.tokens;
     step_seconds_ += seconds;
@@ -375,11 +380,17 @@ class Run {
       state_.loss = step.loss;
   }
 
+  // Null where every gradient is finite, and the sum of their squares is not.
+  const ParameterSpec* bad_parameter() const {
+    const auto bad = std::find_if(specs_.begin(), specs_.end(),
+                                  [&](const ParameterSpec& spec) { return spec.name == train_step_->bad_gradient(); });
+    return bad == specs_.end() ? nullptr : &*bad;
+  }
+
   // HuggingFace's name of the tensor whose gradient was not finite; several parameters may lie in one.
   std::string bad_tensor() const {
-    for (const ParameterSpec& spec : specs_)
-      if (spec.name == train_step_->bad_gradient()) return spec.hf.name;
-    return "grad_norm";  // every gradient is finite, the sum of their squares is not
+    const ParameterSpec* bad = bad_parameter();
+    return bad == nullptr ? "grad_norm" : bad->hf.name;
   }
 
   // The mean over all of the validation data; nothing where a signal cut it short.
@@ -398,11 +409,21 @@ class Run {
       return;
     }
     ++state_.skipped;
+    if (state_.loss_scale && record.not_finite != "loss") return note_overflow(record);
     ++state_.skips_in_a_row;
     hooks_.say(fmt::format("step {} skipped: {} is not finite (loss {}, gradient norm {}; {} in a row)", record.step,
                            record.not_finite == "loss" ? "the loss" : "the gradient of " + record.not_finite,
                            record.loss, record.grad_norm, state_.skips_in_a_row));
     check_skips(state_.skips_in_a_row, options_.max_skips, record.step);
+  }
+
+  // The loss scale finds what fp16 holds: no fault of the run, unless there is nothing left to find.
+  void note_overflow(const StepRecord& record) {
+    const ParameterSpec* bad = bad_parameter();
+    const std::string layer = bad == nullptr || bad->layer < 0 ? "" : fmt::format("layer {}, ", bad->layer);
+    check_loss_scale(record.loss_scale, record.step, layer + record.not_finite);
+    hooks_.say(fmt::format("step {} skipped: the gradient of {} is not finite at loss scale {}; {} from now on",
+                           record.step, record.not_finite, record.loss_scale, state_.loss_scale->scale));
   }
 
   void finish() {

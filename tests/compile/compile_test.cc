@@ -212,8 +212,8 @@ TEST(Precision, PassesKeepWhatIsRounded) {
   }
 }
 
-// Casts of their own, rounding in the packing and storage in 16 bits are three ways to the same numbers, and what is made
-// again is what was there.
+// Casts of their own, rounding in the packing and storage in 16 bits are three ways to the same numbers, and what is
+// made again is what was there.
 TEST(Precision, SameBitsWithCastsOfTheirOwnWhenRecomputedAndForAnyThreads) {
   for (Isa isa : available_isas())
     for (const PrecisionMap& map : {kMixed, kMixedFp16})
@@ -232,8 +232,8 @@ TEST(Precision, SameBitsWithCastsOfTheirOwnWhenRecomputedAndForAnyThreads) {
       }
 }
 
-// The interpreter rounds where the session does, so that what is left between them is fp32's, and now and then a tie that
-// falls on the other side.
+// The interpreter rounds where the session does, so that what is left between them is fp32's, and now and then a tie
+// that falls on the other side.
 TEST(Precision, StepsLikeTheReferenceThatRoundsTheSame) {
   constexpr double kUnit = 0x1.0p-9;  // of bf16, the coarser type
   for (Isa isa : available_isas())

@@ -1,0 +1,29 @@
+#include "train/loss_scale.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace lamina {
+namespace {
+
+constexpr double kFloor = 1.0;
+
+}  // namespace
+
+LossScale next_loss_scale(const LossScale& now, bool overflow) {
+  if (overflow) return {std::max(now.scale / 2.0, kFloor), 0};
+  if (now.good_steps + 1 < kGoodStepsToGrow) return {now.scale, now.good_steps + 1};
+  return {now.scale * 2.0, 0};
+}
+
+void check_loss_scale(double scale, int64_t step, const std::string& where) {
+  if (scale > kFloor) return;
+  throw Error(ErrorCode::invalid,
+              fmt::format("gradients overflow at the smallest loss scale: step {}, {}, expected a finite gradient at "
+                          "loss scale {}, got one that is not",
+                          step, where, kFloor),
+              "a smaller --lr or --clip 1 may help; bf16 has the range of fp32 and needs no loss scale");
+}
+
+}  // namespace lamina
