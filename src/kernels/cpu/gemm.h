@@ -8,16 +8,26 @@
 // Every sum is a chain of fused multiply-adds in rising k (portable: product and sum rounded apart). A long product is
 // cut into chunks, whose length is part of the kernel's id; the chunks are added in rising order. Nothing else decides
 // the bits of a result: not the number of rows or tasks around it.
+//
+// These sources are compiled once more for each arithmetic in which 16-bit operands can be multiplied: words.h says what
+// a, b and the sums are in each. With operands of fp32 there is only the f32 of a rung.
 #pragma once
 
 #include "kernels/cpu/args.h"
+#include "kernels/cpu/words.h"
+
+// The constant of a product's row in the arithmetic that is being compiled.
+#define LAMINA_PRODUCT_OF(op, arithmetic) kernel_##op##_##arithmetic
+#define LAMINA_PRODUCT_IN(op, arithmetic) LAMINA_PRODUCT_OF(op, arithmetic)
+#define LAMINA_PRODUCT(op) LAMINA_PRODUCT_IN(op, LAMINA_ARITHMETIC)
+// Its id; `order` names the constants that set the order of summation.
+#define LAMINA_PRODUCT_ID(op, order) #op "." LAMINA_STRING(LAMINA_ARITHMETIC) "." LAMINA_STRING(LAMINA_ISA) "." order
 
 // Defines the row of a product whose file has run_task, and templates tasks and scratch_bytes over the function `op`
-// that reads its arguments; `order` names the constant that sets the order of summation.
-#define LAMINA_GEMM_KERNEL_F32(op, order)                                                                       \
-  extern constinit const Kernel kernel_##op##_f32 = {Op::op,                                                    \
-                                                     #op ".f32." LAMINA_STRING(LAMINA_ISA_NAMESPACE) "." order, \
-                                                     run_product<op, run_task>, tasks<op>, scratch_bytes<op>}
+// that reads its arguments.
+#define LAMINA_GEMM_KERNEL(op, order)                                                                                 \
+  extern constinit const Kernel LAMINA_PRODUCT(op) = {Op::op, LAMINA_PRODUCT_ID(op, order), run_product<op, run_task>, \
+                                                      tasks<op>, scratch_bytes<op>}
 
 namespace lamina::LAMINA_ISA_NAMESPACE {
 
@@ -41,21 +51,21 @@ constexpr int kTileVecs = 1;
 #endif
 constexpr int kPanel = kTileVecs * kLanes;
 
-constexpr int64_t kLine = 16;         // floats in a cache line
+constexpr int64_t kLine = 16;         // words in a cache line
 constexpr int64_t kTokenChunk = 256;  // tokens of a chunk in the gradient of a weight
 
-// sum[i][j] += a(i, k) * b(k, j) for k in [0, n): a(i, k) at a[i*row + k*step], vector j of b(k, ·) at
+// sum[i][j] += a(i, k) * b(k, j) for words k in [0, n): a(i, k) at a[i*row + k*a_step], vector j of b(k, ·) at
 // b[k*b_step + j*kLanes].
 template <int rows, int vecs>
-LAMINA_INLINE void multiply_add(Vec (&sum)[rows][vecs], const float* a, int64_t row, int64_t step, const float* b,
+LAMINA_INLINE void multiply_add(Vec (&sum)[rows][vecs], const Word* a, int64_t row, int64_t a_step, const Word* b,
                                 int64_t b_step, int64_t n) {
 #pragma GCC unroll 4
   for (int64_t k = 0; k < n; ++k) {
-    Vec v[vecs];
+    Words v[vecs];
     LAMINA_UNROLL for (int j = 0; j < vecs; ++j) v[j] = load(b + k * b_step + j * kLanes);
     LAMINA_UNROLL for (int i = 0; i < rows; ++i) {
-      const Vec x = broadcast(a[i * row + k * step]);
-      LAMINA_UNROLL for (int j = 0; j < vecs; ++j) sum[i][j] = fma(x, v[j], sum[i][j]);
+      const Words x = broadcast_word(a + i * row + k * a_step);
+      LAMINA_UNROLL for (int j = 0; j < vecs; ++j) sum[i][j] = step(x, v[j], sum[i][j]);
     }
   }
 }
@@ -65,9 +75,12 @@ LAMINA_INLINE void clear(Vec (&sum)[rows][vecs]) {
   LAMINA_UNROLL for (int i = 0; i < rows; ++i) { LAMINA_UNROLL for (int j = 0; j < vecs; ++j) sum[i][j] = zero(); }
 }
 
-// dst[c*dst_ld + r] = src[r*ld + c]; the lanes r from `rows` up to the next multiple of kLanes become zero.
-LAMINA_NOINLINE void transpose_rows(const float* src, int64_t ld, int64_t rows, int64_t columns, float* dst,
+// dst[c*dst_ld + r] = src[r*ld + c]; the lanes r from `rows` up to the next multiple of kLanes become zero. Whatever
+// the words are, they are moved as they are.
+LAMINA_NOINLINE void transpose_rows(const Word* words, int64_t ld, int64_t rows, int64_t columns, Word* to,
                                     int64_t dst_ld) {
+  const float* src = reinterpret_cast<const float*>(words);
+  float* dst = reinterpret_cast<float*>(to);
   for (int64_t c = 0; c < columns; c += kLanes) {
     const int64_t width = smaller(kLanes, columns - c);
     for (int64_t r = 0; r < rows; r += kLanes) {
