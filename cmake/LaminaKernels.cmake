@@ -1,7 +1,8 @@
 # lamina_kernel_library(target isa arithmetic SOURCES files… FLAGS flags…): compiles sources of src/kernels/cpu once more,
 # for one rung of the ISA ladder and one arithmetic, as the object library <target>_<namespace>, and puts the objects into
 # <target>. The sources see LAMINA_ISA_NAMESPACE, the names LAMINA_ISA and LAMINA_ARITHMETIC, one of LAMINA_ISA_PORTABLE,
-# LAMINA_ISA_AVX2 and LAMINA_ISA_AVX512, and one of LAMINA_ARITHMETIC_F32 and LAMINA_ARITHMETIC_BF16DOT.
+# LAMINA_ISA_AVX2 and LAMINA_ISA_AVX512, and one of LAMINA_ARITHMETIC_F32, LAMINA_ARITHMETIC_BF16DOT and
+# LAMINA_ARITHMETIC_F16CHUNK.
 function(lamina_kernel_library target isa arithmetic)
   cmake_parse_arguments(arg "" "" "SOURCES;FLAGS" ${ARGN})
   set(namespace ${isa})
@@ -36,10 +37,12 @@ function(lamina_kernel_isas target)
   set(portable -Wno-psabi)  # no vector crosses a call: nothing depends on that ABI
   lamina_kernel_library(${target} portable f32 SOURCES ${all} FLAGS ${portable})
   lamina_kernel_library(${target} portable bf16dot SOURCES ${products} FLAGS ${portable})
+  lamina_kernel_library(${target} portable f16chunk SOURCES ${products} FLAGS ${portable})
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
     set(avx512 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mprefer-vector-width=512)
     lamina_kernel_library(${target} avx2 f32 SOURCES ${all} FLAGS -mavx2 -mfma -mf16c)
     lamina_kernel_library(${target} avx512 f32 SOURCES ${all} FLAGS ${avx512})
     lamina_kernel_library(${target} avx512 bf16dot SOURCES ${products} FLAGS ${avx512} -mavx512bf16)
+    lamina_kernel_library(${target} avx512 f16chunk SOURCES ${products} FLAGS ${avx512} -mavx512fp16)
   endif()
 endfunction()

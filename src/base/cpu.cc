@@ -50,7 +50,8 @@ bool cpu_has(Isa isa) {
 #if defined(__x86_64__)
   switch (isa) {
     case Isa::portable: return true;
-    case Isa::avx2: return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    case Isa::avx2:
+      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
     case Isa::avx512:
       return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
              __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
@@ -60,6 +61,8 @@ bool cpu_has(Isa isa) {
 }
 
 bool cpu_has_bf16() { return cpu_has(Isa::avx512) && (extended_features(1).eax >> 5 & 1u) != 0; }
+
+bool cpu_has_fp16() { return cpu_has(Isa::avx512) && (extended_features(0).edx >> 23 & 1u) != 0; }
 
 std::vector<Isa> available_isas() {
   std::vector<Isa> out;

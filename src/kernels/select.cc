@@ -18,10 +18,12 @@ namespace lamina {
   }
 LAMINA_RUNG(portable)
 LAMINA_PRODUCTS(portable_bf16dot)
+LAMINA_PRODUCTS(portable_f16chunk)
 #if defined(__x86_64__)
 LAMINA_RUNG(avx2)
 LAMINA_RUNG(avx512)
 LAMINA_PRODUCTS(avx512_bf16dot)
+LAMINA_PRODUCTS(avx512_f16chunk)
 #endif
 #undef LAMINA_RUNG
 #undef LAMINA_PRODUCTS
@@ -32,9 +34,13 @@ namespace {
 constexpr const KernelTable* kTables[] = {
     &portable::kernel_table,
 #if defined(__x86_64__)
-    &avx2::kernel_table,           &avx512::kernel_table, &avx512_bf16dot::kernel_table,
+    &avx2::kernel_table,
+    &avx512::kernel_table,
+    &avx512_bf16dot::kernel_table,
+    &avx512_f16chunk::kernel_table,
 #endif
     &portable_bf16dot::kernel_table,
+    &portable_f16chunk::kernel_table,
 };
 
 // Indexed by Isa.

@@ -26,14 +26,15 @@ constexpr int64_t kChunk = 384;  // of N: shorter than in the forward product, f
 #if defined(LAMINA_ISA_AVX512)
 constexpr int64_t kBlockPanels = 4 * kDepth;
 #else
-constexpr int64_t kBlockPanels = 8;
+constexpr int64_t kBlockPanels = kScaled ? 6 : 8;
 #endif
-constexpr int64_t kBlockM = kBlockPanels * kPanel;  // packed chunk: 192 KB, AVX-512 288 KB
+constexpr int64_t kBlockM = kBlockPanels * kWide;  // packed chunk: 192 KB, AVX-512 288 KB
 static_assert(kChunk % kPanel == 0 && kPanel % kDepth == 0);
+static_assert(!kScaled || (kBlockM % kScaleColumns == 0 && kScaleColumns % kWide == 0));
 constexpr int64_t kMostK = 768;  // of a task: what the packing of dy is spread over
 constexpr int64_t kLeastK = 192;
 constexpr int64_t kEnoughTasks = 8;
-constexpr int64_t kSliverPart = kTileRows * kPanel;  // of one panel of W: contiguous there
+constexpr int64_t kSliverPart = kTileRows * kPanel;    // of one panel of W: contiguous there
 constexpr int64_t kStride = words_of(kChunk) + kLine;  // from row to row of what is prepared
 constexpr int64_t kLinesAhead = (kSliverPart / kLine + kBlockPanels - 1) / kBlockPanels;  // fetched per panel of m
 
@@ -46,6 +47,7 @@ struct Problem {
   Source from[3];
   int64_t sources;
   Dtype precision;
+  int64_t half_chunk;
   const float* acc;  // (M, K) or null
   Numbers pre;       // (M, K) or null: what GELU took
   bool tanh;
@@ -60,6 +62,7 @@ Problem product_of(const Args& args, int weight) {
   p.sources = weight;
   for (int i = 0; i < weight; ++i) p.from[i] = {numbers(args.in[i]), input(args, weight + i)};
   p.precision = args.precision;
+  p.half_chunk = kHalfChunk;
   p.dx = numbers(args.out[0]);
   p.M = row_count(args.in[0]);
   p.K = dims(args.in[weight])[0];
@@ -79,6 +82,12 @@ Problem linear_bwd_input(const Args& args) {
   return p;
 }
 
+Problem head_input(const Args& args) {
+  Problem p = linear_bwd_input(args);
+  p.half_chunk = kHeadHalfChunk;
+  return p;
+}
+
 Problem linear_bwd_gelu(const Args& args) {
   Problem p = product_of(args, 1);
   p.pre = numbers(args.in[2]);
@@ -92,21 +101,25 @@ Problem qkv_bwd_input(const Args& args) {
   return p;
 }
 
-// rows of m of the block, `n` columns of dy  ->  panels of kPanel lanes, the last one of as few vectors as do.
-// `few_rows`: room for kLanes rows.
-void pack(const Problem& p, const Numbers& dy, int64_t rows, int64_t n, Word* packed, Word* few_rows) {
-  for (int64_t m = 0; m < rows; m += kPanel) {
-    const int64_t lanes = smaller(kPanel, ceil_div(rows - m, kLanes) * kLanes);
-    Word* to = packed + m * words_of(n);
+// rows of m of the block, `n` columns of dy  ->  panels of kPanel lanes of words, the last one of as few vectors as do.
+// `few_rows`: room for kLanes rows. `exponents`: of each kScaleColumns rows.
+void pack(const Problem& p, const Numbers& dy, int64_t rows, int64_t n, Word* packed, Word* few_rows,
+          float* exponents) {
+  for (int64_t m = 0; m < rows; m += kWide, packed += kPanel * words_of(n)) {
+    const int64_t left = smaller(kWide, rows - m);
+    const int64_t lanes = ceil_div(left, kAcross * kLanes) * kLanes;
     if (!prepares(p.precision)) {
-      transpose_rows(as_words(dy.from(m * p.N)), p.N, smaller(lanes, rows - m), n, to, lanes);
+      transpose_rows(as_words(dy.from(m * p.N)), p.N, left, n, packed, lanes);
       continue;
     }
-    for (int64_t r = 0; r < lanes; r += kLanes) {
-      const int64_t count = smaller(kLanes, rows - m - r);
-      for (int64_t i = 0; i < count; ++i)
-        prepare_row(dy.from((m + r + i) * p.N), n, p.precision, few_rows + i * kStride);
-      transpose_rows(few_rows, kStride, count, words_of(n), to + r, lanes);
+    LaneRows few{dy.from(m * p.N), p.N, smaller(kScaleColumns, rows - m), n, p.precision};
+    float& exponent = exponents[m / kScaleColumns];
+    if (m % kScaleColumns == 0) exponent = group_exponent(few, vector_top(p.half_chunk));
+    for (int64_t r = 0; r < left; r += kAcross * kLanes) {
+      few.from = dy.from((m + r) * p.N);
+      few.rows = smaller(kAcross * kLanes, left - r);
+      prepare_lanes(few, exponent, kStride, few_rows);
+      transpose_rows(few_rows, kStride, ceil_div(few.rows, kAcross), words_of(n), packed + r / kAcross, lanes);
     }
   }
 }
@@ -116,30 +129,32 @@ struct Sliver {
   const float* next;   // the sliver after this one where it lies, fetched meanwhile
   int64_t n;           // columns of the chunk
   bool first;          // the chunk, of the first source
+  float exponents[kTileRows];
 };
 
 // The parts of `rows` rows in each panel of W, from `weight` on  ->  rows of n. `row`: room for one in fp32.
 template <int rows>
-LAMINA_NOINLINE void copy_sliver(const Problem& p, const float* weight, int64_t n, Word* to, float* row) {
+LAMINA_NOINLINE void copy_sliver(const Problem& p, const float* weight, Sliver& s, Word* to, float* row) {
   for (int i = 0; i < rows; ++i, weight += kPanel, to += kStride) {
     float* numbers = floats_before(to, row);
     const float* from = weight;
-    for (int64_t done = 0; done < n; done += kPanel, from += p.K * kPanel) {
+    for (int64_t done = 0; done < s.n; done += kPanel, from += p.K * kPanel) {
       LAMINA_UNROLL for (int j = 0; j < kPanel; j += kLanes) store(numbers + done + j, load(from + j));
     }
-    if (prepares(p.precision)) prepare_row(fp32(numbers), n, p.precision, to);
+    if (prepares(p.precision)) s.exponents[i] = prepare_row(fp32(numbers), s.n, p.precision, to);
   }
 }
 
-// One register tile: `rows` rows k by one panel of m.
+// One register tile: `rows` rows k by one panel of m. `exponent`: of the panel.
 template <int rows, int vecs>
-LAMINA_NOINLINE void tile(const Problem& p, const Sliver& s, const Word* packed, int64_t panel, float* sums) {
+LAMINA_NOINLINE void tile(const Problem& p, const Sliver& s, const Word* packed, int64_t panel, float exponent,
+                          float* to) {
   constexpr int width = vecs * kLanes;
-  Vec sum[rows][vecs];
-  clear(sum);
+  Sums<rows, vecs> sums;
+  sums.begin(p.half_chunk);
   if (!s.first) {
     LAMINA_UNROLL for (int i = 0; i < rows; ++i) {
-      LAMINA_UNROLL for (int j = 0; j < width; j += kLine) __builtin_prefetch(sums + i * kBlockM + j, 1, 3);
+      LAMINA_UNROLL for (int j = 0; j < width * kAcross; j += kLine) __builtin_prefetch(to + i * kBlockM + j, 1, 3);
     }
   }
   const Word* w = s.weight;
@@ -149,16 +164,21 @@ LAMINA_NOINLINE void tile(const Problem& p, const Sliver& s, const Word* packed,
     LAMINA_UNROLL for (int64_t i = 0; i < kLinesAhead; ++i) {
       __builtin_prefetch(next + (panel * kLinesAhead + i) * kLine % kSliverPart, 0, 2);
     }
-    multiply_add(sum, w, kStride, 1, packed, width, kPanel / kDepth);
+    sums.add(w, kStride, 1, packed, width, kPanel / kDepth);
     w += kPanel / kDepth;
     packed += kPanel / kDepth * width;
     next += p.K * kPanel;
   }
-  multiply_add(sum, w, kStride, 1, packed, width, words_of(s.n - n));
-  LAMINA_UNROLL for (int i = 0; i < rows; ++i) {
-    LAMINA_UNROLL for (int j = 0; j < vecs; ++j) {
-      float* to = sums + i * kBlockM + j * kLanes;
-      store(to, s.first ? sum[i][j] : add(load(to), sum[i][j]));
+  sums.add(w, kStride, 1, packed, width, words_of(s.n - n));
+  sums.end(s.exponents, exponent);
+  LAMINA_UNROLL for (int part = 0; part < kAcross; ++part, to += width) {
+    Vec sum[rows][vecs];
+    sums.take(part, sum);
+    LAMINA_UNROLL for (int i = 0; i < rows; ++i) {
+      LAMINA_UNROLL for (int j = 0; j < vecs; ++j) {
+        float* at = to + i * kBlockM + j * kLanes;
+        store(at, s.first ? sum[i][j] : add(load(at), sum[i][j]));
+      }
     }
   }
 }
@@ -170,11 +190,12 @@ struct Block {
 
 // What a task has in scratch.
 struct Room {
-  Word* packed;    // a chunk of the block of dy
-  Word* sliver;    // of W
-  float* row;      // of W, before it is prepared
-  Word* few_rows;  // of dy, prepared
-  float* sums;     // dxᵀ
+  Word* packed;                                  // a chunk of the block of dy
+  Word* sliver;                                  // of W
+  float* row;                                    // of W, before it is prepared
+  Word* few_rows;                                // of dy, prepared
+  float* sums;                                   // dxᵀ
+  float exponents[kBlockM / kScaleColumns + 1];  // of the block of dy
 };
 
 // All tiles of one chunk, the columns of dy from n0 on.
@@ -188,18 +209,19 @@ void multiply(const Problem& p, int64_t source, int64_t n0, const Block& block, 
     if (k + kTileRows > block.k_end) step = 1;  // the last rows, where K is no multiple, one by one
     const float* weight = p.from[source].weight + n0 * p.K + k * kPanel;
     if (step == kTileRows)
-      copy_sliver<kTileRows>(p, weight, s.n, room.sliver, room.row);
+      copy_sliver<kTileRows>(p, weight, s, room.sliver, room.row);
     else
-      copy_sliver<1>(p, weight, s.n, room.sliver, room.row);
+      copy_sliver<1>(p, weight, s, room.sliver, room.row);
     s.next = k + 2 * kTileRows <= block.k_end ? weight + kSliverPart : weight;
-    for (int64_t m = 0; m < block.rows; m += kPanel) {
-      const Word* packed = room.packed + m * words_of(s.n);
+    for (int64_t m = 0; m < block.rows; m += kWide) {
+      const Word* packed = room.packed + m / kAcross * words_of(s.n);
+      const float exponent = room.exponents[m / kScaleColumns];
       float* to = room.sums + (k - block.k) * kBlockM + m;
-      with_vecs<kTileVecs>(block.rows - m, [&]<int vecs>() {
+      with_vecs<kTileVecs>(ceil_div(block.rows - m, kAcross), [&]<int vecs>() {
         if (step == kTileRows)
-          tile<kTileRows, vecs>(p, s, packed, m / kPanel, to);
+          tile<kTileRows, vecs>(p, s, packed, m / kWide, exponent, to);
         else
-          tile<1, vecs>(p, s, packed, m / kPanel, to);
+          tile<1, vecs>(p, s, packed, m / kWide, exponent, to);
       });
     }
   }
@@ -252,9 +274,9 @@ void write(const Problem& p, const Block& b, const float* sums, float* free) {
   }
 }
 
-constexpr int64_t kPackedWords = kBlockM * words_of(kChunk);
+constexpr int64_t kPackedWords = kBlockPanels * kPanel * words_of(kChunk);
 constexpr int64_t kSliverWords = kTileRows * kStride;
-constexpr int64_t kRowWords = kDepth > 1 ? kChunk : 0;
+constexpr int64_t kRowWords = kWordsAreFloats ? 0 : kChunk;
 static_assert(kPackedWords >= (kLanes + 1) * (kMostK + kTileRows));  // what was packed gives room to rows of dx
 LAMINA_INLINE int64_t fixed_words(const Problem& p) {
   return kPackedWords + kSliverWords + kRowWords + (prepares(p.precision) ? kLanes * kStride : 0);
@@ -274,7 +296,8 @@ void run_task(const Problem& p, int64_t task, float* scratch) {
   b.k_end = smaller(p.K, b.k + p.k_per_block);
   for (int64_t source = 0; source < p.sources; ++source) {
     for (int64_t n = 0; n == 0 || n < p.N; n += kChunk) {
-      pack(p, p.from[source].dy.from(b.m * p.N + n), b.rows, smaller(kChunk, p.N - n), room.packed, room.few_rows);
+      pack(p, p.from[source].dy.from(b.m * p.N + n), b.rows, smaller(kChunk, p.N - n), room.packed, room.few_rows,
+           room.exponents);
       multiply(p, source, n, b, room);
     }
   }
@@ -298,5 +321,6 @@ int64_t scratch_bytes(const Args& args) noexcept {
 LAMINA_GEMM_KERNEL(linear_bwd_input, "kc384");
 LAMINA_GEMM_KERNEL(linear_bwd_gelu, "kc384");
 LAMINA_GEMM_KERNEL(qkv_bwd_input, "kc384");
+LAMINA_GEMM_PART(head_input, linear_bwd_input, "kc384" LAMINA_HALF_CHUNK("ch64"));
 
 }  // namespace lamina::LAMINA_ISA_NAMESPACE

@@ -15,6 +15,11 @@
 #else
 #define LAMINA_ROW_bf16dot(...)
 #endif
+#if defined(LAMINA_ARITHMETIC_F16CHUNK)
+#define LAMINA_ROW_f16chunk(...) __VA_ARGS__
+#else
+#define LAMINA_ROW_f16chunk(...)
+#endif
 
 namespace lamina::LAMINA_ISA_NAMESPACE {
 
@@ -25,7 +30,7 @@ namespace lamina::LAMINA_ISA_NAMESPACE {
 namespace {
 
 constexpr const Kernel* kKernels[] = {
-#define KERNEL(op, arithmetic) LAMINA_ROW_##arithmetic(&kernel_##op##_##arithmetic,)
+#define KERNEL(op, arithmetic) LAMINA_ROW_##arithmetic(&kernel_##op##_##arithmetic, )
 #include "kernels/kernels.def"
 #undef KERNEL
 };
