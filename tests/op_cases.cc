@@ -412,9 +412,9 @@ void add_narrow_products(std::vector<OpCase>& cases) {
                            {7, 1539, 33},
                            {3, 17, 771},
                            {1537, 9, 17},
-                           {150, 131, 260}})
+                           {60, 131, 200}})
     add_linear(wide, p);
-  for (const Product& p : {Product{5, 7, 9}, {12, 48, 35}, {67, 35, 131}, {9, 771, 97}, {3, 1539, 19}})
+  for (const Product& p : {Product{5, 7, 9}, {12, 48, 35}, {33, 35, 131}, {9, 771, 97}, {3, 1539, 19}})
     add_cells(wide, p);
   add_heads(wide, 13, 17, 33);
   add_heads(wide, kHeadRows + 3, 9, 97);

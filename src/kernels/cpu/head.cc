@@ -1,6 +1,6 @@
 // head and head_loss: x W, its cross entropy and, for head, the gradients of x and W, kHeadRows rows at a time, so that
 // no more logits than these ever exist. Each chunk of rows is three phases (two for head_loss), and each phase is the
-// tasks of kernels that exist on their own:
+// tasks of kernels that exist on their own (f16chunk adds fewer products up in fp16 here: the sums are long):
 //
 //   linear -> logits  |  loss, and dlogits in the place of the logits, by rows  |  linear_bwd_input and _weight
 //
@@ -12,7 +12,7 @@
 
 namespace lamina::LAMINA_ISA_NAMESPACE {
 
-extern const Kernel kernel_linear_f32, kernel_linear_bwd_input_f32, kernel_linear_bwd_weight_f32;
+extern const Kernel LAMINA_PRODUCT(head_logits), LAMINA_PRODUCT(head_input), LAMINA_PRODUCT(head_weight);
 
 namespace {
 
@@ -54,7 +54,7 @@ Chunk chunk_at(const Args& args, int64_t first) {
   const TensorArg x = rows_of(args.in[0], first, c.rows);
   const TensorArg logits = rows_of(args.out[train ? 3 : 1], 0, c.rows);
   c.logits = {{x, args.in[1], {}}, {logits}, args.precision};
-  c.logits_tasks = kernel_linear_f32.tasks(c.logits.args(2));
+  c.logits_tasks = LAMINA_PRODUCT(head_logits).tasks(c.logits.args(2));
   c.loss_tasks = ceil_div(c.rows, kLossRows);
   if (!train) return c;
   const TensorArg none{};
@@ -62,8 +62,8 @@ Chunk chunk_at(const Args& args, int64_t first) {
              {rows_of(args.out[1], first, c.rows)},
              args.precision};
   c.weight = {{x, logits, first > 0 ? args.out[2] : args.n_in > 5 ? args.in[5] : none}, {args.out[2]}, args.precision};
-  c.input_tasks = kernel_linear_bwd_input_f32.tasks(c.input.args(3));
-  c.weight_tasks = kernel_linear_bwd_weight_f32.tasks(c.weight.args(3));
+  c.input_tasks = LAMINA_PRODUCT(head_input).tasks(c.input.args(3));
+  c.weight_tasks = LAMINA_PRODUCT(head_weight).tasks(c.weight.args(3));
   return c;
 }
 
@@ -79,13 +79,13 @@ LAMINA_FLATTEN void loss_rows(const Args& args, const Chunk& c, int64_t task) {
 }
 
 void run_in_chunk(const Args& args, const Chunk& c, int64_t task, std::byte* scratch) noexcept {
-  if (task < c.logits_tasks) return kernel_linear_f32.run(c.logits.args(2), task, task + 1, scratch);
+  if (task < c.logits_tasks) return LAMINA_PRODUCT(head_logits).run(c.logits.args(2), task, task + 1, scratch);
   task -= c.logits_tasks;
   if (task < c.loss_tasks) return loss_rows(args, c, task);
   task -= c.loss_tasks;
-  if (task < c.input_tasks) return kernel_linear_bwd_input_f32.run(c.input.args(3), task, task + 1, scratch);
+  if (task < c.input_tasks) return LAMINA_PRODUCT(head_input).run(c.input.args(3), task, task + 1, scratch);
   task -= c.input_tasks;
-  kernel_linear_bwd_weight_f32.run(c.weight.args(3), task, task + 1, scratch);
+  LAMINA_PRODUCT(head_weight).run(c.weight.args(3), task, task + 1, scratch);
 }
 
 // All chunks but the last have the same number of tasks.
@@ -118,17 +118,17 @@ int64_t phase_end(const Args& args, int64_t first) noexcept {
 
 int64_t scratch_bytes(const Args& args) noexcept {
   const Chunk c = chunk_at(args, 0);
-  int64_t bytes = kernel_linear_f32.scratch(c.logits.args(2));
+  int64_t bytes = LAMINA_PRODUCT(head_logits).scratch(c.logits.args(2));
   if (args.n_out < 4) return bytes;
-  bytes = larger(bytes, kernel_linear_bwd_input_f32.scratch(c.input.args(3)));
-  return larger(bytes, kernel_linear_bwd_weight_f32.scratch(c.weight.args(3)));
+  bytes = larger(bytes, LAMINA_PRODUCT(head_input).scratch(c.input.args(3)));
+  return larger(bytes, LAMINA_PRODUCT(head_weight).scratch(c.weight.args(3)));
 }
 
 }  // namespace
 
 #define LAMINA_HEAD(op)                                                                                                \
-  extern constinit const Kernel kernel_##op##_f32 = {                                                                  \
-      Op::op,   #op ".f32." LAMINA_STRING(LAMINA_ISA_NAMESPACE) ".kc768.kc384.kc256.v2048", run, tasks, scratch_bytes, \
+  extern constinit const Kernel LAMINA_PRODUCT(op) = {                                                                 \
+      Op::op,   LAMINA_PRODUCT_ID(op, "kc768.kc384.kc256.v2048" LAMINA_HALF_CHUNK("ch64")), run, tasks, scratch_bytes, \
       phase_end}
 LAMINA_HEAD(head_loss);
 LAMINA_HEAD(head);
