@@ -136,7 +136,9 @@ CompileOptions compile_options(const ShapeOptions& options, const ModelConfig& c
   out.isa = select_isa();
   out.pipeline.skip = skipped_passes(options.passes);
   out.recompute = recompute_options(options);
-  out.precision = parse_precision(options.precision).map;
+  const Precision precision = parse_precision(options.precision);
+  out.precision = precision.map;
+  out.arithmetics = choose_arithmetics(out.isa, precision);
   return out;
 }
 

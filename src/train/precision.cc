@@ -1,12 +1,15 @@
 #include "train/precision.h"
 
 #include <algorithm>
-#include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/half.h"
 #include "io/json.h"
+#include "kernels/arithmetic.h"
+#include "kernels/peak.h"
+#include "kernels/product_cost.h"
 #include "train/option_row.h"
 
 namespace lamina {
@@ -98,6 +101,12 @@ std::string precision_map_text(const std::vector<PartPrecision>& parts) {
   return out;
 }
 
+Arithmetics choose_arithmetics(Isa isa, const Precision& precision) {
+  if (precision.map.empty()) return {};
+  return {.bf16 = choose_arithmetic(isa, Dtype::bf16, precision.exact_products).arithmetic,
+          .f16 = choose_arithmetic(isa, Dtype::f16, precision.exact_products).arithmetic};
+}
+
 std::string arithmetic_label(Dtype dtype, Arithmetic arithmetic) {
   if (arithmetic == Arithmetic::f32) return std::string(dtype_name(dtype)) + "store";
   return std::string(arithmetic_name(arithmetic));
@@ -109,6 +118,49 @@ Json arithmetics_json(const std::vector<PartPrecision>& parts, const Arithmetics
     if (!is_16_bit(part.dtype)) continue;
     const Arithmetic arithmetic = part.dtype == Dtype::bf16 ? arithmetics.bf16 : arithmetics.f16;
     out[std::string(precision_name(part.dtype))] = arithmetic_label(part.dtype, arithmetic);
+  }
+  return out;
+}
+
+Arithmetics kept_arithmetics(Isa isa, const Json& stored, const Arithmetics& chosen) {
+  const auto kept = [&](Dtype dtype, Arithmetic now) {
+    if (!stored.is_object()) return now;
+    const Json label = stored.value(std::string(precision_name(dtype)), Json());
+    for (Arithmetic arithmetic : {Arithmetic::f32, Arithmetic::bf16dot, Arithmetic::f16chunk})
+      if (label == arithmetic_label(dtype, arithmetic) && cpu_has(isa, arithmetic)) return arithmetic;
+    return now;
+  };
+  return {.bf16 = kept(Dtype::bf16, chosen.bf16), .f16 = kept(Dtype::f16, chosen.f16)};
+}
+
+double limit_over_peak(Isa isa, const std::vector<PartPrecision>& parts, const Arithmetics& arithmetics,
+                       ThreadTeam& team, double seconds) {
+  std::map<Arithmetic, int64_t> counts;
+  for (const PartPrecision& part : parts)
+    ++counts[part.dtype == Dtype::bf16  ? arithmetics.bf16
+             : part.dtype == Dtype::f16 ? arithmetics.f16
+                                        : Arithmetic::f32];
+  const Arithmetic most =
+      std::max_element(counts.begin(), counts.end(), [](auto& a, auto& b) { return a.second < b.second; })->first;
+  if (most == Arithmetic::f32) return 1.0;
+  const std::optional<double> peak = product_peak_gflops(isa, most, team, seconds);
+  return peak ? *peak / fma_peak_gflops(isa, team, seconds) : 1.0;
+}
+
+std::string emulation_warning(Isa isa, Dtype dtype) {
+  return fmt::format(
+      "products of {} run in fp32 on this CPU ({}), at {:.2f} times the time of fp32's measured now: 16 bits save memory "
+      "here, not time",
+      precision_name(dtype), arithmetic_label(dtype, Arithmetic::f32), product_cost(isa, Arithmetic::f32, dtype));
+}
+
+std::vector<std::string> emulation_warnings(Isa isa, const std::vector<PartPrecision>& parts,
+                                            const Arithmetics& arithmetics) {
+  std::vector<std::string> out;
+  for (Dtype dtype : {Dtype::bf16, Dtype::f16}) {
+    const Arithmetic arithmetic = dtype == Dtype::bf16 ? arithmetics.bf16 : arithmetics.f16;
+    const bool used = std::any_of(parts.begin(), parts.end(), [&](const auto& part) { return part.dtype == dtype; });
+    if (used && arithmetic == Arithmetic::f32) out.push_back(emulation_warning(isa, dtype));
   }
   return out;
 }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/thread_team.h"
 #include "kernels/kernel.h"
 #include "model/precision.h"
 
@@ -31,8 +32,23 @@ nlohmann::json precision_map_json(const std::vector<PartPrecision>& parts);
 // The same on one line: "bf16: layer.0-11.mlp.fc, …; fp32: embedding".
 std::string precision_map_text(const std::vector<PartPrecision>& parts);
 
+// What multiplies operands of each type here; all fp32 where nothing is in 16 bits.
+Arithmetics choose_arithmetics(Isa isa, const Precision& precision);
+
 // What multiplies operands of each 16-bit type that the parts take: "bf16store", "bf16dot", "f16chunk", "f16store".
 std::string arithmetic_label(Dtype dtype, Arithmetic arithmetic);
 nlohmann::json arithmetics_json(const std::vector<PartPrecision>& parts, const Arithmetics& arithmetics);
+// Those of a run that goes on, as arithmetics_json wrote them, where this machine has them; else those `chosen` now.
+Arithmetics kept_arithmetics(Isa isa, const nlohmann::json& stored, const Arithmetics& chosen);
+
+// The peak of the arithmetic that most parts are multiplied in over that of fp32, measured for about `seconds`: what no
+// step can exceed. 1 where that is fp32.
+double limit_over_peak(Isa isa, const std::vector<PartPrecision>& parts, const Arithmetics& arithmetics,
+                       ThreadTeam& team, double seconds);
+
+// One line for each 16-bit type of the parts whose products are no faster than fp32's here, with what they cost, measured.
+std::vector<std::string> emulation_warnings(Isa isa, const std::vector<PartPrecision>& parts,
+                                            const Arithmetics& arithmetics);
+std::string emulation_warning(Isa isa, Dtype dtype);
 
 }  // namespace lamina

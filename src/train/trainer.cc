@@ -152,6 +152,7 @@ class Run {
     specs_ = parameter_specs(config_);
     request.isa = kept_isa(request.isa);
     precision_ = precision_of_parts(request.precision, config_);
+    if (found_) request.arithmetics = kept_arithmetics(request.isa, stored_arithmetics(), request.arithmetics);
     arithmetics_ = request.arithmetics;
     Compiled compiled = compile(config_, request);
     isa_ = request.isa;
@@ -192,6 +193,11 @@ class Run {
     return *stored;
   }
 
+  // What the run multiplied 16-bit operands with when it was saved.
+  nlohmann::json stored_arithmetics() const {
+    return found_->settings.is_object() ? found_->settings.value("arithmetic", nlohmann::json()) : nlohmann::json();
+  }
+
   void introduce(const Compiled& compiled) {
     const auto list = [&](bool decay) {
       const DecayGroup group = decay_group(specs_, decay);
@@ -207,6 +213,8 @@ class Run {
                            result_.plan_digest, session_->threads(), isa_name(isa_), options_.precision,
                            result_.plan_bytes, bytes_text(result_.plan_bytes), compiled.compile_ms));
     if (options_.precision != "fp32") hooks_.say("precision: " + precision_map_text(precision_));
+    for (const std::string& warning : emulation_warnings(isa_, precision_, arithmetics_))
+      hooks_.say("warning: " + warning);
     if (compiled.recomputed_nodes > 0)
       hooks_.say(fmt::format("recompute: {}, predicted to take {:.2f} % of a step", compiled.recompute.chosen.what,
                              100.0 * compiled.recompute.chosen.slowdown));
@@ -272,6 +280,7 @@ class Run {
 
   void start() {
     result_.peak_gflops_before = fma_peak_gflops(isa_, session_->team(), kPeakSeconds);
+    limit_over_peak_ = limit_over_peak(isa_, precision_, arithmetics_, session_->team(), kPeakSeconds);
     hooks_.begin();
     make_folder(options_.out);
     if (!lock_) {
@@ -368,6 +377,7 @@ class Run {
     record.tokens_per_s = tokens / seconds;
     record.peak_fraction =
         peak_fraction(model_flops_per_token(config_, seq_) * tokens, seconds, result_.peak_gflops_before);
+    record.limit_fraction = record.peak_fraction / limit_over_peak_;
     state_.step = record.step;
     state_.updates = train_step_->updates();
     state_.loss_scale = train_step_->loss_scale();
@@ -441,13 +451,15 @@ class Run {
     result_.tokens_per_s = tokens / step_seconds_;
     result_.peak_fraction = peak_fraction(model_flops_per_token(config_, seq_) * tokens, step_seconds_,
                                           std::max(result_.peak_gflops_before, result_.peak_gflops_after));
-    if (result_.peak_fraction > 1.0)
+    result_.limit_fraction = result_.peak_fraction / limit_over_peak_;
+    if (result_.limit_fraction > 1.0)
       hooks_.say("warning: more than the measured peak: the machine was busy when it was measured");
     hooks_.say(fmt::format(
         "{} {} of {} steps: {:.0f} tokens/s, {:.0f} % of {:.1f} Gflop/s (peak {:.1f} before, {:.1f} after)",
         result_.signal != 0 ? "stopped by a signal after" : "done:", state_.step, steps_, result_.tokens_per_s,
-        100.0 * result_.peak_fraction, std::max(result_.peak_gflops_before, result_.peak_gflops_after),
-        result_.peak_gflops_before, result_.peak_gflops_after));
+        100.0 * result_.limit_fraction,
+        limit_over_peak_ * std::max(result_.peak_gflops_before, result_.peak_gflops_after),
+        limit_over_peak_ * result_.peak_gflops_before, limit_over_peak_ * result_.peak_gflops_after));
     hooks_.say(fmt::format("run folder: {}{}", options_.out, result_.signal != 0 ? "; --resume goes on with it" : ""));
   }
 
@@ -474,6 +486,7 @@ class Run {
   Isa isa_ = Isa::portable;
   std::vector<PartPrecision> precision_;
   Arithmetics arithmetics_;
+  double limit_over_peak_ = 1.0;
   std::optional<Batches> train_batches_, valid_batches_;
   std::optional<Session> session_;
   std::optional<TrainStep> train_step_;

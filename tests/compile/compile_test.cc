@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <set>
 
 #include "base/error.h"
 #include "base/rng.h"
@@ -232,15 +233,39 @@ TEST(Precision, SameBitsWithCastsOfTheirOwnWhenRecomputedAndForAnyThreads) {
       }
 }
 
+// Every arithmetic that this machine has, the emulated ones among them.
+std::vector<std::pair<Isa, Arithmetics>> all_arithmetics() {
+  std::vector<std::pair<Isa, Arithmetics>> out;
+  for (Isa isa : available_isas())
+    for (Arithmetic bf16 : {Arithmetic::f32, Arithmetic::bf16dot, Arithmetic::f16chunk})
+      for (Arithmetic f16 : {Arithmetic::f32, Arithmetic::f16chunk})
+        if (kernel_table(isa, bf16) != nullptr && kernel_table(isa, f16) != nullptr) out.push_back({isa, {bf16, f16}});
+  return out;
+}
+
+TEST(Precision, EveryArithmeticGivesItsOwnBitsForAnyThreads) {
+  std::set<std::string> digests;
+  for (const auto& [isa, arithmetics] : all_arithmetics()) {
+    const ModelConfig config = odd_config(0.2);
+    CompileOptions options = odd_options(isa);
+    options.precision = kMixedFp16;
+    options.precision.push_back({"layer.0.mlp", Dtype::bf16});
+    options.arithmetics = arithmetics;
+    EXPECT_TRUE(digests.insert(compile(config, options).plan.digest).second) << isa_name(isa);
+    EXPECT_TRUE(same_bits(FastRun(config, options, 1).steps(2), FastRun(config, options, 3).steps(2))) << isa_name(isa);
+  }
+}
+
 // The interpreter rounds where the session does, so that what is left between them is fp32's, and now and then a tie
 // that falls on the other side.
 TEST(Precision, StepsLikeTheReferenceThatRoundsTheSame) {
   constexpr double kUnit = 0x1.0p-9;  // of bf16, the coarser type
-  for (Isa isa : available_isas())
+  for (const auto& [isa, arithmetics] : all_arithmetics())
     for (const PrecisionMap& map : {kMixed, kMixedFp16}) {
       const ModelConfig config = odd_config(0.2);
       CompileOptions options = odd_options(isa);
       options.precision = map;
+      options.arithmetics = arithmetics;
       const Result fast = FastRun(config, options, 2).steps(1);
       const Interpreter<double> truth = reference_steps(config, options, 1);
       EXPECT_NEAR(fast.loss / truth.get("loss").values[0], 1.0, 0.1 * kUnit) << isa_name(isa);

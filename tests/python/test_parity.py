@@ -152,11 +152,15 @@ def compare_16_bit(build_dir, folder, runs, isa):
     assert not list(distances.failures(UNIT_16[runs[0].precision]))
 
 
+# The last one is case N1: scores and softmax in fp32, which they are here in any case.
+VARIANTS_16 = [*VARIANTS[:2], dict(scale_attn_by_inverse_layer_idx=True, reorder_and_upcast_attn=True)]
+
+
 @pytest.mark.parametrize("isa", parity.isas())
 @pytest.mark.parametrize("precision", ["mixed", "mixed-fp16"])
-@pytest.mark.parametrize("variant", range(len(VARIANTS)))
+@pytest.mark.parametrize("variant", range(len(VARIANTS_16)))
 def test_16_bits_are_as_close_to_the_truth_as_torch(build_dir, tmp_path, variant, precision, isa):
-    runs = [Run(seed=seed, config=VARIANTS[variant], eps=EPS, precision=precision) for seed in SEEDS]
+    runs = [Run(seed=seed, config=VARIANTS_16[variant], eps=EPS, precision=precision) for seed in range(4)]
     compare_16_bit(build_dir, tmp_path, runs, isa)
 
 
