@@ -32,7 +32,7 @@ function(lamina_kernel_isas target)
   set(folder ${CMAKE_CURRENT_SOURCE_DIR}/kernels/cpu)
   file(GLOB all CONFIGURE_DEPENDS ${folder}/*.cc)
   set(products ${folder}/gemm_linear.cc ${folder}/gemm_bwd_input.cc ${folder}/gemm_bwd_weight.cc ${folder}/head.cc
-               ${folder}/table.cc)
+               ${folder}/peak.cc ${folder}/table.cc)
   add_custom_target(lamina_kernel_objects)
   set(portable -Wno-psabi)  # no vector crosses a call: nothing depends on that ABI
   lamina_kernel_library(${target} portable f32 SOURCES ${all} FLAGS ${portable})

@@ -64,6 +64,14 @@ bool cpu_has_bf16() { return cpu_has(Isa::avx512) && (extended_features(1).eax >
 
 bool cpu_has_fp16() { return cpu_has(Isa::avx512) && (extended_features(0).edx >> 23 & 1u) != 0; }
 
+bool cpu_has_fast_bf16() {
+#if defined(__x86_64__)
+  return cpu_has_bf16() && (__builtin_cpu_is("amd") || __builtin_cpu_is("cooperlake"));
+#else
+  return false;
+#endif
+}
+
 std::vector<Isa> available_isas() {
   std::vector<Isa> out;
   for (Isa isa : kIsas)

@@ -1,7 +1,8 @@
 // Products in bf16dot and f16chunk beyond what all kernels are tested for: f16chunk keeps to its own bound where
 // numbers of very different size meet, what is not finite comes out so and spoils nothing else, and the emulations give
-// the bits of the instructions where a processor has them.
+// the bits of the instructions where a processor has them; and which arithmetic is chosen.
 #include "kernels/arithmetic.h"
+#include "kernels/peak.h"
 
 #include <gtest/gtest.h>
 
@@ -204,6 +205,55 @@ TEST(Arithmetics, GiveZeroOfZeros) {
       Inputs in = {uneven({5, 33}, 6), uneven({33, 40}, 7)};
       for (double& x : in[0].values) x = 0.0;
       for (float y : result(*table, case_of(forward(5, 33, 40), in), in)) EXPECT_EQ(y, 0.0f);
+    }
+}
+
+Arithmetic chosen(const ProductSpeeds& speeds, Dtype precision, bool own_products = false) {
+  return choose_arithmetic(speeds, precision, own_products).arithmetic;
+}
+
+TEST(ChooseArithmetic, FollowsTheTableOfCpus) {
+  const ProductSpeeds none, zen4{.bf16dot = true, .fast_bf16 = true}, emerald{.bf16dot = true, .f16chunk = true};
+  for (Dtype precision : {Dtype::f32, Dtype::bf16, Dtype::f16}) EXPECT_EQ(chosen(none, precision), Arithmetic::f32);
+  EXPECT_EQ(chosen(zen4, Dtype::f32), Arithmetic::f32);
+  EXPECT_EQ(chosen(zen4, Dtype::bf16), Arithmetic::bf16dot);
+  EXPECT_EQ(chosen(zen4, Dtype::f16), Arithmetic::f32);
+  EXPECT_EQ(chosen(emerald, Dtype::bf16), Arithmetic::f16chunk);
+  EXPECT_EQ(chosen(emerald, Dtype::f16), Arithmetic::f16chunk);
+  EXPECT_EQ(chosen(emerald, Dtype::bf16, true), Arithmetic::f32);
+  EXPECT_EQ(chosen(emerald, Dtype::f16, true), Arithmetic::f16chunk);
+}
+
+TEST(ChooseArithmetic, LetsAMeasurementOverruleWhatIsFarOffAndSaysSo) {
+  ProductSpeeds speeds{.bf16dot = true, .f32_gflops = 100.0, .bf16dot_gflops = 149.0};
+  EXPECT_EQ(chosen(speeds, Dtype::bf16), Arithmetic::f32);
+  speeds.bf16dot_gflops = 200.0;
+  const ArithmeticChoice overruled = choose_arithmetic(speeds, Dtype::bf16, false);
+  EXPECT_EQ(overruled.arithmetic, Arithmetic::bf16dot);
+  EXPECT_EQ(overruled.why, "measured at 2.00 times the rate of f32, which the table of CPUs names");
+  EXPECT_EQ(chosen(speeds, Dtype::f16), Arithmetic::f32);  // never in another type
+  speeds = {.bf16dot = true, .fast_bf16 = true, .f32_gflops = 100.0, .bf16dot_gflops = 50.0};
+  EXPECT_EQ(chosen(speeds, Dtype::bf16), Arithmetic::f32);
+}
+
+TEST(ChooseArithmetic, TakesHereWhatThisProcessorHas) {
+  for (Isa isa : available_isas())
+    for (Dtype precision : {Dtype::f32, Dtype::bf16, Dtype::f16})
+      for (bool own_products : {false, true}) {
+        const ArithmeticChoice choice = choose_arithmetic(isa, precision, own_products);
+        EXPECT_TRUE(has_instructions(isa, choice.arithmetic));
+        EXPECT_FALSE(choice.why.empty());
+      }
+  EXPECT_EQ(choose_arithmetic(Isa::portable, Dtype::bf16, false).arithmetic, Arithmetic::f32);
+}
+
+TEST(Peaks, AreThereForWhatHasInstructions) {
+  ThreadTeam team(1);
+  for (Isa isa : available_isas())
+    for (Arithmetic arithmetic : {Arithmetic::f32, Arithmetic::bf16dot, Arithmetic::f16chunk}) {
+      const std::optional<double> peak = product_peak_gflops(isa, arithmetic, team, 0.0);
+      EXPECT_EQ(peak.has_value(), has_instructions(isa, arithmetic));
+      EXPECT_GT(peak.value_or(1.0), 0.0);
     }
 }
 

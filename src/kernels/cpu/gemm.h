@@ -58,8 +58,8 @@ constexpr int64_t kTokenChunk = 256;  // tokens of a chunk in the gradient of a 
 
 // sum[i][j] += a(i, k) * b(k, j) for words k in [0, n): a(i, k) at a[i*row + k*a_step], vector j of b(k, ·) at
 // b[k*b_step + j*kLanes].
-template <typename S, int rows, int vecs>
-LAMINA_INLINE void multiply_add(S (&sum)[rows][vecs], const Word* a, int64_t row, int64_t a_step, const Word* b,
+template <int rows, int vecs>
+LAMINA_INLINE void multiply_add(Sum (&sum)[rows][vecs], const Word* a, int64_t row, int64_t a_step, const Word* b,
                                 int64_t b_step, int64_t n) {
 #pragma GCC unroll 4
   for (int64_t k = 0; k < n; ++k) {
@@ -83,7 +83,7 @@ LAMINA_INLINE void clear(Vec (&sum)[rows][vecs]) {
 template <int rows, int vecs>
 struct Sums {
   static constexpr int64_t width = vecs * 2 * kLanes;
-  Int half[rows][vecs];
+  Sum half[rows][vecs];
   float wide[rows * width];
   int64_t half_chunk, left;
 

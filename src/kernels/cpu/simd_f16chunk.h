@@ -45,13 +45,21 @@ LAMINA_INLINE Vec round_product(Vec a, Vec b, Vec c) {
   return __builtin_convertvector(x - x == 0.0 ? rounded : x, Vec);
 }
 
-LAMINA_INLINE Int fma_halves(Int x, Int v, Int sum) {
+// Called, not inlined: tiles are made of hundreds of these, and compilers take minutes over that.
+LAMINA_NOINLINE void add_products(const uint32_t* x, const uint32_t* v, uint32_t* sum) {
   uint16_t halves[2 * kLanes];
-  store_f16(halves, round_product(first_halves(x), first_halves(v), first_halves(sum)));
-  store_f16(halves + kLanes, round_product(second_halves(x), second_halves(v), second_halves(sum)));
-  Int result;
-  __builtin_memcpy(&result, halves, sizeof(result));
-  return result;
+  const Int a = load(x), b = load(v), c = load(sum);
+  store_f16(halves, round_product(first_halves(a), first_halves(b), first_halves(c)));
+  store_f16(halves + kLanes, round_product(second_halves(a), second_halves(b), second_halves(c)));
+  __builtin_memcpy(sum, halves, sizeof(halves));
+}
+LAMINA_INLINE Int fma_halves(Int x, Int v, Int sum) {
+  uint32_t words[3][kLanes];
+  store(words[0], x);
+  store(words[1], v);
+  store(words[2], sum);
+  add_products(words[0], words[1], words[2]);
+  return load(words[2]);
 }
 
 LAMINA_INLINE Int half_bits(Vec v) {

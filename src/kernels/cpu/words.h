@@ -25,6 +25,7 @@ namespace lamina::LAMINA_ISA_NAMESPACE {
 
 using Word = float;
 using Words = Vec;
+using Sum = Vec;
 constexpr int64_t kDepth = 1;   // numbers of a word along the sum
 constexpr int64_t kAcross = 1;  // columns of a word of a vector
 constexpr bool kWordsAreFloats = true;
@@ -43,10 +44,12 @@ LAMINA_INLINE Int broadcast_word(const Word* p) {
 }
 
 #if defined(LAMINA_ARITHMETIC_BF16DOT)
+using Sum = Vec;
 constexpr int64_t kDepth = 2;
 constexpr int64_t kAcross = 1;
 LAMINA_INLINE Vec step(Int x, Int v, Vec sum) { return dot_pairs(x, v, sum); }
 #else
+using Sum = Int;
 constexpr int64_t kDepth = 1;
 constexpr int64_t kAcross = 2;
 LAMINA_INLINE Int step(Int x, Int v, Int sum) { return fma_halves(x, v, sum); }
