@@ -94,8 +94,7 @@ int run(const Options& options) {
                     measured.times.ms.size()));
   print(fmt::format("{:.0f} tokens/s, {:.3f} of the peak of {:.1f} Gflop/s, {} bytes in the process at most\n",
                     run["tokens_per_s"].get<double>(), run["limit_fraction"].get<double>(),
-                    measured.limit_over_peak * measured.peak(),
-                    run["process_peak_bytes"].get<int64_t>()));
+                    measured.limit_over_peak * measured.peak(), run["process_peak_bytes"].get<int64_t>()));
   return 0;
 }
 

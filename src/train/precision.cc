@@ -149,7 +149,8 @@ double limit_over_peak(Isa isa, const std::vector<PartPrecision>& parts, const A
 
 std::string emulation_warning(Isa isa, Dtype dtype) {
   return fmt::format(
-      "products of {} run in fp32 on this CPU ({}), at {:.2f} times the time of fp32's measured now: 16 bits save memory "
+      "products of {} run in fp32 on this CPU ({}), at {:.2f} times the time of fp32's measured now: 16 bits save "
+      "memory "
       "here, not time",
       precision_name(dtype), arithmetic_label(dtype, Arithmetic::f32), product_cost(isa, Arithmetic::f32, dtype));
 }

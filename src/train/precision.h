@@ -46,7 +46,8 @@ Arithmetics kept_arithmetics(Isa isa, const nlohmann::json& stored, const Arithm
 double limit_over_peak(Isa isa, const std::vector<PartPrecision>& parts, const Arithmetics& arithmetics,
                        ThreadTeam& team, double seconds);
 
-// One line for each 16-bit type of the parts whose products are no faster than fp32's here, with what they cost, measured.
+// One line for each 16-bit type of the parts whose products are no faster than fp32's here, with what they cost,
+// measured.
 std::vector<std::string> emulation_warnings(Isa isa, const std::vector<PartPrecision>& parts,
                                             const Arithmetics& arithmetics);
 std::string emulation_warning(Isa isa, Dtype dtype);

@@ -20,7 +20,7 @@ struct StepRecord {
   double step_ms = 0.0;
   double tokens_per_s = 0.0;
   double peak_fraction = 0.0;
-  double limit_fraction = 0.0;  // of the peak of the arithmetic in use: what people are shown
+  double limit_fraction = 0.0;            // of the peak of the arithmetic in use: what people are shown
   std::optional<double> valid_loss = {};  // after this step
 };
 

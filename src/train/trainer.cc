@@ -454,12 +454,12 @@ class Run {
     result_.limit_fraction = result_.peak_fraction / limit_over_peak_;
     if (result_.limit_fraction > 1.0)
       hooks_.say("warning: more than the measured peak: the machine was busy when it was measured");
-    hooks_.say(fmt::format(
-        "{} {} of {} steps: {:.0f} tokens/s, {:.0f} % of {:.1f} Gflop/s (peak {:.1f} before, {:.1f} after)",
-        result_.signal != 0 ? "stopped by a signal after" : "done:", state_.step, steps_, result_.tokens_per_s,
-        100.0 * result_.limit_fraction,
-        limit_over_peak_ * std::max(result_.peak_gflops_before, result_.peak_gflops_after),
-        limit_over_peak_ * result_.peak_gflops_before, limit_over_peak_ * result_.peak_gflops_after));
+    hooks_.say(
+        fmt::format("{} {} of {} steps: {:.0f} tokens/s, {:.0f} % of {:.1f} Gflop/s (peak {:.1f} before, {:.1f} after)",
+                    result_.signal != 0 ? "stopped by a signal after" : "done:", state_.step, steps_,
+                    result_.tokens_per_s, 100.0 * result_.limit_fraction,
+                    limit_over_peak_ * std::max(result_.peak_gflops_before, result_.peak_gflops_after),
+                    limit_over_peak_ * result_.peak_gflops_before, limit_over_peak_ * result_.peak_gflops_after));
     hooks_.say(fmt::format("run folder: {}{}", options_.out, result_.signal != 0 ? "; --resume goes on with it" : ""));
   }
 
