@@ -2,7 +2,6 @@
 // numbers of very different size meet, what is not finite comes out so and spoils nothing else, and the emulations give
 // the bits of the instructions where a processor has them; and which arithmetic is chosen.
 #include "kernels/arithmetic.h"
-#include "kernels/peak.h"
 
 #include <gtest/gtest.h>
 
@@ -12,6 +11,7 @@
 #include "base/rng.h"
 #include "common/tolerance.h"
 #include "kernel_runner.h"
+#include "kernels/peak.h"
 
 namespace lamina::testing {
 namespace {

@@ -1,5 +1,5 @@
-// A product in fp32 arithmetic with 16-bit operands gives the bits of the product of the operands rounded before, whether
-// they are stored in 16 bits or not; a result that is stored in 16 bits is that of fp32, rounded.
+// A product in fp32 arithmetic with 16-bit operands gives the bits of the product of the operands rounded before,
+// whether they are stored in 16 bits or not; a result that is stored in 16 bits is that of fp32, rounded.
 #include <gtest/gtest.h>
 
 #include "graph/schema.h"
