@@ -24,7 +24,7 @@ def test_help(command):
     if command == "train":
         for option in ("--data", "--out", "--batch", "--min-lr", "--clip-layer", "--max-skips", "--valid-fraction"):
             assert option in text
-        assert "=0.9,0.999 " in text and "=constant " in text and "--precision" not in text
+        assert "=0.9,0.999 " in text and "=constant " in text and "=fp32 " in text
 
 
 def test_version_is_stated_once():
@@ -138,7 +138,7 @@ def test_bench_step(tmp_path):
 def test_bench_ablation(tmp_path):
     args = ["--model", write_config(tmp_path / "config.json", attn_pdrop=0.1), "--batch", "2", "--seq", "16", "--threads", "1"]
     result = ok_json("bench", "ablation", *args, "--steps", "2")
-    passes = {row["pass"] for row in ok_json("plan", *args)["passes"]} - {"fold_branches", "set_layout"}
+    passes = {row["pass"] for row in ok_json("plan", *args)["passes"]} - {"fold_branches", "set_precision", "set_layout"}
     assert {name.removeprefix("-") for row in result["rows"] for name in row["passes"]} == passes
     for row in result["rows"]:
         without = ok_json("plan", *args, "--dropout", "0", "--clip", "1", *(f"--passes={name}" for name in row["passes"]))
