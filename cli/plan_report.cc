@@ -77,8 +77,9 @@ Prediction predict(const CompiledModel& model) {
   ThreadTeam team(model.threads);
   const Isa isa = model.options.isa;
   Prediction out;
-  out.rates = {fma_sustained_gflops(isa, team, kSeconds) * 1e9,
-               MemoryProbe(isa, team, kMeasuredBytes).in_place_gb_s(kSeconds) * 1e9};
+  out.rates = {.flops_per_s = fma_sustained_gflops(isa, team, kSeconds) * 1e9,
+               .narrow = limit_over_peak(isa, model.precision, model.options.arithmetics, team, kSeconds),
+               .bytes_per_s = MemoryProbe(isa, team, kMeasuredBytes).in_place_gb_s(kSeconds) * 1e9};
   const Plan& plan = model.compiled.plan;
   for (const PlanProgram& program : plan.programs) {
     const bool repeated = program.name == "micro_step";
