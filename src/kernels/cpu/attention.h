@@ -133,10 +133,10 @@ struct QueriesByKeys {  // queries of a tile of scores, summed over keys
 };
 
 enum class Into { fresh, scaled, sum, scaled_sum };  // c = ab, scale[0]*ab, c + ab, scale[i]*c + ab
-// Scores: queries are scaled before they are multiplied, those of 16 bits, which would be rounded again, after it.
+// Queries are scaled before they are multiplied; in words of 16 bits they would be rounded again, so there scores are.
 constexpr Into kScores = kWordsAreFloats ? Into::fresh : Into::scaled;
 LAMINA_INLINE float query_factor(float scale) { return kWordsAreFloats ? scale : 1.0f; }
-// What the gradient of keys lacks, sums of queries that are not scaled.
+// What sums over queries that are not scaled lack: the gradient of keys.
 LAMINA_INLINE float key_gradient_factor(float scale) { return kWordsAreFloats ? 1.0f : scale; }
 
 struct Target {

@@ -1,10 +1,10 @@
 // Operands of the products of attention as words (words.h). A row of a head, a query or a key, is wanted in two forms:
 //
-//   along    for sums over its own numbers: words of neighbours of the row        (rows, along_width)
-//   across   for sums over rows: words of rows that follow each other              (words_of(rows), padded D)
+//   along    for sums over its own numbers: words of neighbours in the row    (rows, along_width)
+//   across   for sums over rows: words of rows that follow each other         (words of rows, padded D)
 //
-// In f32 they are the same, and the second one is the only copy. Probabilities and gradients of scores, which are made
-// kLanes queries at a time, become words as they are made: `joined` along the keys, `store_by_query` along the queries.
+// In f32 they are one and the same. Probabilities and gradients of scores are made for kLanes queries at a time and
+// become words then: `joined` along the keys, `store_by_query` along the queries.
 #pragma once
 
 #include "kernels/cpu/gemm_operands.h"
@@ -13,7 +13,7 @@ namespace lamina::LAMINA_ISA_NAMESPACE {
 
 LAMINA_INLINE int64_t padded(int64_t D) { return ceil_div(D, kLanes) * kLanes; }
 LAMINA_INLINE int64_t along_width(int64_t D) { return padded(words_of(D)); }
-// Rows of the first form that need memory of their own beside those of the second.
+// As many rows as need memory of their own for the form `along`, where both are wanted.
 LAMINA_INLINE constexpr int64_t own_rows(int64_t rows) { return kWordsAreFloats ? 0 : rows; }
 
 struct Prepared {
