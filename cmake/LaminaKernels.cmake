@@ -26,23 +26,25 @@ function(lamina_kernel_library target isa arithmetic)
   endif()
 endfunction()
 
-# All rungs that the target processor family can have: every kernel in fp32, products in the other arithmetics too.
+# All rungs that the target processor family can have: every kernel in fp32, products in the other arithmetics too, those
+# of attention in bf16dot.
 # `lamina_kernel_objects` compiles them and nothing else.
 function(lamina_kernel_isas target)
   set(folder ${CMAKE_CURRENT_SOURCE_DIR}/kernels/cpu)
   file(GLOB all CONFIGURE_DEPENDS ${folder}/*.cc)
   set(products ${folder}/gemm_linear.cc ${folder}/gemm_bwd_input.cc ${folder}/gemm_bwd_weight.cc ${folder}/head.cc
                ${folder}/peak.cc ${folder}/table.cc)
+  set(pairs ${products} ${folder}/attention.cc ${folder}/attention_bwd.cc)
   add_custom_target(lamina_kernel_objects)
   set(portable -Wno-psabi)  # no vector crosses a call: nothing depends on that ABI
   lamina_kernel_library(${target} portable f32 SOURCES ${all} FLAGS ${portable})
-  lamina_kernel_library(${target} portable bf16dot SOURCES ${products} FLAGS ${portable})
+  lamina_kernel_library(${target} portable bf16dot SOURCES ${pairs} FLAGS ${portable})
   lamina_kernel_library(${target} portable f16chunk SOURCES ${products} FLAGS ${portable})
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
     set(avx512 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mprefer-vector-width=512)
     lamina_kernel_library(${target} avx2 f32 SOURCES ${all} FLAGS -mavx2 -mfma -mf16c)
     lamina_kernel_library(${target} avx512 f32 SOURCES ${all} FLAGS ${avx512})
-    lamina_kernel_library(${target} avx512 bf16dot SOURCES ${products} FLAGS ${avx512} -mavx512bf16)
+    lamina_kernel_library(${target} avx512 bf16dot SOURCES ${pairs} FLAGS ${avx512} -mavx512bf16)
     lamina_kernel_library(${target} avx512 f16chunk SOURCES ${products} FLAGS ${avx512} -mavx512fp16)
   endif()
 endfunction()

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <complex>
 #include <iterator>
+#include <map>
 
 #include "base/error.h"
 #include "base/rng.h"
@@ -588,16 +589,17 @@ OpCase in_precision(const OpCase& c, Dtype precision, bool halves) {
   return narrow;
 }
 
-// Ops beside the matrix products that know 16-bit numbers: every other case stored in one of the types and fp32 in
-// memory in the other.
+// Ops beside the matrix products that know 16-bit numbers: every other case of an op stored in one of the types and
+// fp32 in memory in the other.
 void add_narrow(std::vector<OpCase>& cases) {
   constexpr Op kOps[] = {Op::attention, Op::attention_bwd,   Op::attention_cached, Op::gelu,         Op::gelu_bwd,
                          Op::layernorm, Op::linear_bwd_bias, Op::embedding,        Op::embedding_sum};
   std::vector<OpCase> more;
+  std::map<Op, int> seen;
   for (const OpCase& c : cases) {
     if (std::find(std::begin(kOps), std::end(kOps), c.op) == std::end(kOps)) continue;
     const bool table = c.op == Op::embedding || c.op == Op::embedding_sum;
-    const bool even = more.size() % 4 == 0;
+    const bool even = seen[c.op]++ % 2 == 0;
     more.push_back(in_precision(c, Dtype::bf16, even && !table));
     more.push_back(in_precision(c, Dtype::f16, !even && !table));
   }

@@ -35,6 +35,11 @@ inline double excess(double got, const ref::Mag& exact, double terms, double ulp
   return std::abs(got - exact.value) / bound;
 }
 
+// What a sum may be off by besides, where one factor of each of its terms is rounded to bf16 before it is multiplied
+// (arithmetic bf16dot: probabilities of attention and gradients of scores).
+constexpr double kBf16Roundoff = 0x1.0p-8;
+inline double rounded_factor_error(const ref::Mag& exact) { return kBf16Roundoff * exact.mag; }
+
 // What sums of products in fp16 may be off by besides (arithmetic f16chunk), `chunk` of them at a time. `lost`: what
 // scaling loses, where the largest magnitudes of both operands are scaled to 8 and more: operands below 2^-14 have the
 // unit 2^-24, and so have sums.

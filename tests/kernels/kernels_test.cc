@@ -58,6 +58,15 @@ double half_error(const OpCase& c, const ref::Mag& exact) {
          half_chunk_lost(c.terms * most, c.terms * most, 8.0 / most, 8.0 / most, c.terms);
 }
 
+bool is_attention(Op op) { return op == Op::attention || op == Op::attention_cached || op == Op::attention_bwd; }
+
+// What output o may be off by besides in this arithmetic.
+double error_of(Arithmetic arithmetic, const OpCase& c, size_t o, const ref::Mag& exact) {
+  if (arithmetic == Arithmetic::f16chunk) return half_error(c, exact);
+  const bool sum_of_rounded = is_attention(c.op) && (o == 0 || c.op == Op::attention_bwd);
+  return arithmetic == Arithmetic::bf16dot && sum_of_rounded ? rounded_factor_error(exact) : 0.0;
+}
+
 // Returns the largest error in units of its bound.
 double expect_close(const OpCase& c, const std::vector<float>& got, const ref::RefTensor<ref::Mag>& exact,
                     size_t output, Arithmetic arithmetic) {
@@ -72,7 +81,7 @@ double expect_close(const OpCase& c, const std::vector<float>& got, const ref::R
   double worst = 0.0;
   size_t at = 0;
   for (size_t i = 0; i < got.size(); ++i) {
-    const double more = arithmetic == Arithmetic::f16chunk ? half_error(c, exact.values[i]) : 0.0;
+    const double more = error_of(arithmetic, c, output, exact.values[i]);
     const double e = excess(static_cast<double>(got[i]), exact.values[i], c.terms, c.ulps, c.out[output].dtype, more);
     if (e > worst) worst = e, at = i;
   }
@@ -136,14 +145,15 @@ void expect_bits_of_fp32(const Kernel& kernel, const OpCase& c, const Truth& tru
   }
 }
 
-// Tables of other arithmetics than f32 hold products with 16-bit operands. f16chunk, which is slow where it is
-// emulated, gets bf16 from fp32 in memory and fp16 from fp16: all ways of preparing an operand but one that they share.
+// Tables of other arithmetics than f32 hold products with 16-bit operands, bf16dot those of attention too. f16chunk,
+// which is slow where it is emulated, gets bf16 from fp32 in memory and fp16 from fp16: all ways of preparing an
+// operand but one that they share.
 bool takes(Arithmetic arithmetic, const OpCase& c) {
   if (arithmetic == Arithmetic::f32) return true;
-  if (schema(c.op).work.kind != WorkKind::gemm) return false;
-  if (arithmetic == Arithmetic::bf16dot) return c.precision == Dtype::bf16;
+  const bool product = schema(c.op).work.kind == WorkKind::gemm;
+  if (arithmetic == Arithmetic::bf16dot) return c.precision == Dtype::bf16 && (product || is_attention(c.op));
   const bool in_16_bits = std::any_of(c.in.begin(), c.in.end(), [](const Operand& o) { return is_16_bit(o.dtype); });
-  return is_16_bit(c.precision) && in_16_bits == (c.precision == Dtype::f16);
+  return product && is_16_bit(c.precision) && in_16_bits == (c.precision == Dtype::f16);
 }
 
 class Kernels : public ::testing::TestWithParam<Op> {};

@@ -24,6 +24,12 @@ LAMINA_INLINE Int pairs_across(Vec low, Vec high) {
   return _mm512_permutexvar_epi16(order, pairs_along(low, high));
 }
 
+// The first half of the lanes and the second one.
+LAMINA_INLINE void store_parts(Int v, uint32_t* first, uint32_t* second) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(first), _mm512_castsi512_si256(v));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(second), _mm512_extracti64x4_epi64(v, 1));
+}
+
 #else
 
 typedef double Doubles __attribute__((vector_size(8 * kLanes)));
@@ -50,6 +56,13 @@ LAMINA_INLINE Int pairs_along(Vec first, Vec second) {
 }
 
 LAMINA_INLINE Int pairs_across(Vec low, Vec high) { return bf16_bits(low) | shift_left<16>(bf16_bits(high)); }
+
+LAMINA_INLINE void store_parts(Int v, uint32_t* first, uint32_t* second) {
+  uint32_t words[kLanes];
+  store(words, v);
+  __builtin_memcpy(first, words, sizeof(words) / 2);
+  __builtin_memcpy(second, words + kLanes / 2, sizeof(words) / 2);
+}
 
 #endif
 
