@@ -249,7 +249,7 @@ StepResult Host::train(int64_t trainer, const std::vector<Row>& rows, int64_t st
   if (loss_scale_) runner.set_loss_scale(*loss_scale_);
   const StepResult result = runner.step(rows, step, lr);
   loss_scale_ = runner.loss_scale();
-  if (result.overflow && loss_scale_) check_loss_scale(result.loss_scale, step, std::string(runner.bad_gradient()));
+  if (result.overflow && loss_scale_) check_loss_scale(result.loss_scale, step, specs_, runner.bad_gradient());
   if (runner.updates() > updates_) training.version = newest().version + 1;
   updates_ = runner.updates();
   return result;

@@ -63,6 +63,16 @@ bool has_instructions(Isa isa, Arithmetic arithmetic) {
   return isa != Isa::portable && (arithmetic == Arithmetic::bf16dot ? cpu_has_bf16() : cpu_has_fp16());
 }
 
+namespace {
+
+ProductSpeeds instructions_of(Isa isa) {
+  return {.bf16dot = has_instructions(isa, Arithmetic::bf16dot),
+          .f16chunk = has_instructions(isa, Arithmetic::f16chunk),
+          .fast_bf16 = cpu_has_fast_bf16()};
+}
+
+}  // namespace
+
 bool cpu_has(Isa isa, Arithmetic arithmetic) {
   return has_instructions(isa, arithmetic) || (isa == Isa::portable && kernel_table(isa, arithmetic) != nullptr);
 }
@@ -87,11 +97,12 @@ ArithmeticChoice choose_arithmetic(const ProductSpeeds& speeds, Dtype precision,
                                arithmetic_name(chosen.arithmetic))};
 }
 
+std::vector<Arithmetic> possible_arithmetics(Isa isa, Dtype precision, bool own_products) {
+  return candidates(instructions_of(isa), precision, own_products);
+}
+
 ArithmeticChoice choose_arithmetic(Isa isa, Dtype precision, bool own_products) {
-  ProductSpeeds speeds;
-  speeds.bf16dot = has_instructions(isa, Arithmetic::bf16dot);
-  speeds.f16chunk = has_instructions(isa, Arithmetic::f16chunk);
-  speeds.fast_bf16 = cpu_has_fast_bf16();
+  ProductSpeeds speeds = instructions_of(isa);
   if (candidates(speeds, precision, own_products).size() > 1) {
     speeds.f32_gflops = rate(isa, Arithmetic::f32);
     speeds.bf16dot_gflops = rate(isa, Arithmetic::bf16dot);

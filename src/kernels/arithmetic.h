@@ -34,6 +34,8 @@ constexpr double kFarOff = 1.5;  // times as fast as what the table chose: real 
 
 // `own_products`: only products in the type of `precision` will do, or fp32.
 ArithmeticChoice choose_arithmetic(const ProductSpeeds& speeds, Dtype precision, bool own_products);
+// What products of operands in `precision` may be computed in on this processor, f32 first.
+std::vector<Arithmetic> possible_arithmetics(Isa isa, Dtype precision, bool own_products);
 // For this processor, measured now where there is a choice.
 ArithmeticChoice choose_arithmetic(Isa isa, Dtype precision, bool own_products);
 

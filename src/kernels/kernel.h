@@ -2,7 +2,9 @@
 // and attributes in, a range of tasks to do. A kernel knows no graph, no thread and no allocator.
 //
 // Contract of every kernel:
-//  * tasks(args) and scratch(args) look at shapes, layouts and attributes only, never at data;
+//  * tasks(args) and scratch(args) look at shapes, layouts, types, attributes and at which operands are present (not
+//  null),
+//    never at data;
 //  * the output of a task depends on nothing but the inputs and earlier phases: any thread may run any task of a phase,
 //    in any order, and the bits are the same. A reduction that spans tasks is made by a later phase or a second op,
 //    over fixed blocks;
@@ -86,5 +88,6 @@ void for_each_phase(const Kernel& kernel, const Args& args, int64_t tasks, const
 
 const Kernel* find_kernel(const KernelTable& table, Op op);  // null where the table has none
 const Kernel* find_kernel_by_id(std::string_view id);        // over all tables; null where unknown
+const KernelTable& table_of(const Kernel& kernel);           // the one that it is in
 
 }  // namespace lamina

@@ -102,6 +102,13 @@ const Kernel* find_kernel(const KernelTable& table, Op op) {
   return nullptr;
 }
 
+const KernelTable& table_of(const Kernel& kernel) {
+  for (const Compiled& c : kCompiled)
+    for (const Kernel* own : c.table->kernels)
+      if (own == &kernel) return *c.table;
+  LAMINA_CHECK(false, "kernel {} is in no table", kernel.id);
+}
+
 const Kernel* find_kernel_by_id(std::string_view id) {
   for (const Compiled& c : kCompiled)
     for (const Kernel* kernel : c.table->kernels)

@@ -82,12 +82,14 @@ class Pattern {
       first = 2;
     }
     for (; first < words.size(); ++first) names_.push_back(alternatives(words[first]));
+    for (const Words& names : names_)
+      if (names.size() > 1 && std::find(names.begin(), names.end(), "*") != names.end()) refuse(text, "* in braces");
     if (!is_known()) refuse(text, fmt::format("\"{}\"", text));
   }
 
   bool matches(int64_t layer, std::string_view part) const {
     if (layer < least_ || layer > most_) return false;
-    if (names_.size() == 1 && names_[0][0] == "*") return true;
+    if (names_.size() == 1 && names_[0] == Words{"*"}) return true;
     const Words words = words_of(part);
     if (names_.size() > words.size()) return false;
     for (size_t i = 0; i < names_.size(); ++i)
@@ -149,28 +151,33 @@ std::vector<Part> parts_of(const ModelConfig& config) {
 
 std::vector<PartPrecision> precision_of_parts(const PrecisionMap& map, const ModelConfig& config) {
   const std::vector<Part> parts = parts_of(config);
-  std::vector<PartPrecision> out;
-  for (const Part& part : parts) out.push_back({part.text(), Dtype::f32});
-  std::vector<size_t> width(parts.size(), SIZE_MAX);  // parts that the pattern which decided matches
-  std::vector<const PrecisionRule*> rule(parts.size(), nullptr);
-  for (const PrecisionRule& candidate : map) {
-    const Pattern pattern(candidate.pattern);
+  struct Match {
+    const PrecisionRule* rule;
+    size_t width;  // parts that its pattern matches
+  };
+  std::vector<std::vector<Match>> matches(parts.size());
+  for (const PrecisionRule& rule : map) {
+    const Pattern pattern(rule.pattern);
     std::vector<size_t> matched;
     for (size_t i = 0; i < parts.size(); ++i)
       if (pattern.matches(parts[i].layer, parts[i].name)) matched.push_back(i);
     if (matched.empty())
       throw_error(ErrorCode::invalid, "bad precision map: pattern {} matches no part, expected layers 0 to {}",
-                  candidate.pattern, config.n_layer - 1);
-    for (size_t i : matched) {
-      if (matched.size() > width[i]) continue;
-      if (matched.size() == width[i] && out[i].dtype != candidate.dtype)
+                  rule.pattern, config.n_layer - 1);
+    for (size_t i : matched) matches[i].push_back({&rule, matched.size()});
+  }
+  std::vector<PartPrecision> out;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    out.push_back({parts[i].text(), Dtype::f32});
+    if (matches[i].empty()) continue;
+    const auto narrower = [](const Match& a, const Match& b) { return a.width < b.width; };
+    const Match best = *std::min_element(matches[i].begin(), matches[i].end(), narrower);
+    out.back().dtype = best.rule->dtype;
+    for (const Match& other : matches[i])
+      if (other.width == best.width && other.rule->dtype != best.rule->dtype)
         throw_error(ErrorCode::invalid, "bad precision map: {} is {} by {} and {} by {}, expected one of them",
-                    out[i].part, precision_name(out[i].dtype), rule[i]->pattern, precision_name(candidate.dtype),
-                    candidate.pattern);
-      out[i].dtype = candidate.dtype;
-      width[i] = matched.size();
-      rule[i] = &candidate;
-    }
+                    out.back().part, precision_name(best.rule->dtype), best.rule->pattern,
+                    precision_name(other.rule->dtype), other.rule->pattern);
   }
   return out;
 }

@@ -18,6 +18,11 @@ class Planner {
         bf16_(kernel_table(isa, arithmetics.bf16)),
         f16_(kernel_table(isa, arithmetics.f16)) {
     plan_.isa = isa;
+    for (Arithmetic arithmetic : {arithmetics.bf16, arithmetics.f16})
+      if (kernel_table(isa, arithmetic) == nullptr)
+        throw_error(ErrorCode::unsupported, "no kernels: arithmetic {} on {}", arithmetic_name(arithmetic),
+                    isa_name(isa));
+    LAMINA_CHECK(arithmetics.f16 != Arithmetic::bf16dot, "products of f16 in pairs of bf16");
   }
 
   void add(const Graph& graph) {
@@ -133,7 +138,7 @@ class Planner {
     return index = push(std::move(view));
   }
 
-  // The table of an arithmetic has products only, and not each rung has one.
+  // The table of an arithmetic has products only.
   const Kernel* kernel_of(const Node& node) const {
     const KernelTable* narrow = node.precision == Dtype::bf16 ? bf16_ : node.precision == Dtype::f16 ? f16_ : nullptr;
     const Kernel* kernel = narrow == nullptr ? nullptr : find_kernel(*narrow, node.op);
@@ -147,12 +152,14 @@ class Planner {
     PlanStep step{node.name, node.op, kernel->id, node.attrs, node.precision, {}, {}, 0};
     for (ValueId id : node.inputs) step.in.push_back(tensor(graph, id));
     for (ValueId id : node.outputs) step.out.push_back(tensor(graph, id));
+    // Kernels ask which operands are present, and look at no byte of them yet.
+    static std::byte present;
     const auto bind = [&](const std::vector<int32_t>& list) {
       std::vector<TensorArg> args(list.size());
       for (size_t i = 0; i < list.size(); ++i) {
         if (list[i] < 0) continue;
         const PlanTensor& tensor = plan_.tensors[static_cast<size_t>(list[i])];
-        args[i] = {nullptr, tensor.shape, tensor.layout, tensor.dtype};
+        args[i] = {&present, tensor.shape, tensor.layout, tensor.dtype};
       }
       return args;
     };
@@ -166,7 +173,7 @@ class Planner {
   }
 
   const KernelTable& table_;
-  const KernelTable *bf16_, *f16_;  // of products with such operands, or null
+  const KernelTable *bf16_, *f16_;  // of products with such operands
   Plan plan_;
   std::unordered_map<std::string, int32_t> by_name_;
   std::vector<int32_t> tensor_of_;  // of the values of the graph being added

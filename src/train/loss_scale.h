@@ -6,6 +6,10 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/parameters.h"
 
 namespace lamina {
 
@@ -21,7 +25,11 @@ inline constexpr int64_t kGoodStepsToGrow = 2000;
 // After a step at this scale.
 LossScale next_loss_scale(const LossScale& now, bool overflow);
 
-// Throws Error(invalid) where a step overflowed at the floor: no scale can help. `where` names the gradient.
-void check_loss_scale(double scale, int64_t step, const std::string& where);
+// HuggingFace's name of the tensor that holds the gradient which was not finite; several parameters may lie in one. An
+// empty parameter: every gradient was finite, the sum of their squares was not.
+std::string gradient_name(const std::vector<ParameterSpec>& specs, std::string_view parameter);
+
+// Throws Error(invalid) where a step overflowed at the floor, in the gradient of this parameter: no scale can help.
+void check_loss_scale(double scale, int64_t step, const std::vector<ParameterSpec>& specs, std::string_view parameter);
 
 }  // namespace lamina

@@ -122,12 +122,13 @@ Json arithmetics_json(const std::vector<PartPrecision>& parts, const Arithmetics
   return out;
 }
 
-Arithmetics kept_arithmetics(Isa isa, const Json& stored, const Arithmetics& chosen) {
+Arithmetics kept_arithmetics(Isa isa, const Json& stored, const Precision& precision) {
+  const Arithmetics chosen = choose_arithmetics(isa, precision);
   const auto kept = [&](Dtype dtype, Arithmetic now) {
-    if (!stored.is_object()) return now;
+    if (!stored.is_object() || precision.map.empty()) return now;
     const Json label = stored.value(std::string(precision_name(dtype)), Json());
-    for (Arithmetic arithmetic : {Arithmetic::f32, Arithmetic::bf16dot, Arithmetic::f16chunk})
-      if (label == arithmetic_label(dtype, arithmetic) && cpu_has(isa, arithmetic)) return arithmetic;
+    for (Arithmetic arithmetic : possible_arithmetics(isa, dtype, precision.exact_products))
+      if (label == arithmetic_label(dtype, arithmetic)) return arithmetic;
     return now;
   };
   return {.bf16 = kept(Dtype::bf16, chosen.bf16), .f16 = kept(Dtype::f16, chosen.f16)};

@@ -38,8 +38,9 @@ Arithmetics choose_arithmetics(Isa isa, const Precision& precision);
 // What multiplies operands of each 16-bit type that the parts take: "bf16store", "bf16dot", "f16chunk", "f16store".
 std::string arithmetic_label(Dtype dtype, Arithmetic arithmetic);
 nlohmann::json arithmetics_json(const std::vector<PartPrecision>& parts, const Arithmetics& arithmetics);
-// Those of a run that goes on, as arithmetics_json wrote them, where this machine has them; else those `chosen` now.
-Arithmetics kept_arithmetics(Isa isa, const nlohmann::json& stored, const Arithmetics& chosen);
+// Those of a run that goes on, as arithmetics_json wrote them, where this machine has them and they are what
+// `precision` allows; else those chosen now.
+Arithmetics kept_arithmetics(Isa isa, const nlohmann::json& stored, const Precision& precision);
 
 // The peak of the arithmetic that most parts are multiplied in over that of fp32, measured for about `seconds`: what no
 // step can exceed. 1 where that is fp32.

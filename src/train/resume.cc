@@ -99,7 +99,8 @@ Json deciding_settings(const Json& description) {
 Changes compare_settings(const Json& stored, const Json& given, int64_t steps_done) {
   Changes out;
   const auto part = [](const Json& settings, const char* key) {
-    return settings.is_object() ? settings.value(key, Json()) : Json();
+    const Json absent = std::string_view(key) == "arithmetic" ? Json::object() : Json();  // before there was a choice
+    return settings.is_object() ? settings.value(key, absent) : absent;
   };
   for_each_difference(part(stored, "config"), part(given, "config"),
                       [&](const std::string& key, const Json& before, const Json& now) {

@@ -152,7 +152,7 @@ class Run {
     specs_ = parameter_specs(config_);
     request.isa = kept_isa(request.isa);
     precision_ = precision_of_parts(request.precision, config_);
-    if (found_) request.arithmetics = kept_arithmetics(request.isa, stored_arithmetics(), request.arithmetics);
+    request.arithmetics = kept_arithmetics(request.isa, stored_arithmetics(), parse_precision(options_.precision));
     arithmetics_ = request.arithmetics;
     Compiled compiled = compile(config_, request);
     isa_ = request.isa;
@@ -195,7 +195,7 @@ class Run {
 
   // What the run multiplied 16-bit operands with when it was saved.
   nlohmann::json stored_arithmetics() const {
-    return found_->settings.is_object() ? found_->settings.value("arithmetic", nlohmann::json()) : nlohmann::json();
+    return found_ && found_->settings.is_object() ? found_->settings.value("arithmetic", nlohmann::json()) : nullptr;
   }
 
   void introduce(const Compiled& compiled) {
@@ -372,7 +372,7 @@ class Run {
     record.grad_norm = step.grad_norm;
     record.loss_scale = step.loss_scale;
     record.finite = step.finite;
-    if (!step.finite) record.not_finite = step.overflow ? bad_tensor() : "loss";
+    if (!step.finite) record.not_finite = step.overflow ? gradient_name(specs_, train_step_->bad_gradient()) : "loss";
     const double tokens = static_cast<double>(step.tokens), seconds = record.step_ms * 1e-3;
     record.tokens_per_s = tokens / seconds;
     record.peak_fraction =
@@ -388,19 +388,6 @@ class Run {
       hooks_.say(fmt::format("step {}: nothing to learn, its rows hold no target", record.step));
     else if (step.finite)
       state_.loss = step.loss;
-  }
-
-  // Null where every gradient is finite, and the sum of their squares is not.
-  const ParameterSpec* bad_parameter() const {
-    const auto bad = std::find_if(specs_.begin(), specs_.end(),
-                                  [&](const ParameterSpec& spec) { return spec.name == train_step_->bad_gradient(); });
-    return bad == specs_.end() ? nullptr : &*bad;
-  }
-
-  // HuggingFace's name of the tensor whose gradient was not finite; several parameters may lie in one.
-  std::string bad_tensor() const {
-    const ParameterSpec* bad = bad_parameter();
-    return bad == nullptr ? "grad_norm" : bad->hf.name;
   }
 
   // The mean over all of the validation data; nothing where a signal cut it short.
@@ -429,9 +416,7 @@ class Run {
 
   // The loss scale finds what fp16 holds: no fault of the run, unless there is nothing left to find.
   void note_overflow(const StepRecord& record) {
-    const ParameterSpec* bad = bad_parameter();
-    const std::string layer = bad == nullptr || bad->layer < 0 ? "" : fmt::format("layer {}, ", bad->layer);
-    check_loss_scale(record.loss_scale, record.step, layer + record.not_finite);
+    check_loss_scale(record.loss_scale, record.step, specs_, train_step_->bad_gradient());
     hooks_.say(fmt::format("step {} skipped: the gradient of {} is not finite at loss scale {}; {} from now on",
                            record.step, record.not_finite, record.loss_scale, state_.loss_scale->scale));
   }

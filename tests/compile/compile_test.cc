@@ -7,11 +7,12 @@
 #include <cmath>
 #include <cstring>
 #include <set>
+#include <tuple>
 
 #include "base/error.h"
 #include "base/rng.h"
 #include "graph/text.h"
-#include "kernels/kernel.h"
+#include "kernels/arithmetic.h"
 #include "reference/interpreter.h"
 #include "runtime/session.h"
 
@@ -215,6 +216,28 @@ TEST(Precision, PassesKeepWhatIsRounded) {
 
 // Casts of their own, rounding in the packing and storage in 16 bits are three ways to the same numbers, and what is
 // made again is what was there.
+// What a kernel cuts and how much scratch it wants depends on which operands are there. Widths above a chunk of a sum
+// and many narrow rows need the most.
+TEST(Session, GivesFusedLayernormsTheScratchAndTheTasksThatTheyNeed) {
+  for (Isa isa : available_isas())
+    for (const auto& [width, batch, seq] : {std::tuple{1024, 3, 64}, {32, 70, 128}}) {
+      if (isa == Isa::portable && width > 32) continue;  // the same code, seconds longer
+      ModelConfig config = odd_config(0.0);
+      config.n_embd = width;
+      config.n_head = 4;
+      config.n_layer = 1;
+      config.n_positions = seq;
+      CompileOptions options = odd_options(isa);
+      options.batch = batch;
+      options.seq = seq;
+      options.pipeline.check_claims = false;
+      options.recompute = {.mode = RecomputeOptions::listed, .kinds = {"layernorm"}};
+      const Result fused = FastRun(config, options, 2).steps(2);
+      options.pipeline.skip = {"fuse_layernorm"};
+      EXPECT_TRUE(same_bits(fused, FastRun(config, options, 2).steps(2))) << width << " on " << isa_name(isa);
+    }
+}
+
 TEST(Precision, SameBitsWithCastsOfTheirOwnWhenRecomputedAndForAnyThreads) {
   for (Isa isa : available_isas())
     for (const PrecisionMap& map : {kMixed, kMixedFp16})
@@ -239,7 +262,7 @@ std::vector<std::pair<Isa, Arithmetics>> all_arithmetics() {
   for (Isa isa : available_isas())
     for (Arithmetic bf16 : {Arithmetic::f32, Arithmetic::bf16dot, Arithmetic::f16chunk})
       for (Arithmetic f16 : {Arithmetic::f32, Arithmetic::f16chunk})
-        if (kernel_table(isa, bf16) != nullptr && kernel_table(isa, f16) != nullptr) out.push_back({isa, {bf16, f16}});
+        if (cpu_has(isa, bf16) && cpu_has(isa, f16)) out.push_back({isa, {bf16, f16}});
   return out;
 }
 
@@ -257,7 +280,7 @@ TEST(Precision, EveryArithmeticGivesItsOwnBitsForAnyThreads) {
 }
 
 // The interpreter rounds where the session does, so that what is left between them is fp32's, and now and then a tie
-// that falls on the other side.
+// that falls on the other side. Products in fp16 round elsewhere: there it is the unit of bf16 itself.
 TEST(Precision, StepsLikeTheReferenceThatRoundsTheSame) {
   constexpr double kUnit = 0x1.0p-9;  // of bf16, the coarser type
   for (const auto& [isa, arithmetics] : all_arithmetics())
@@ -268,8 +291,10 @@ TEST(Precision, StepsLikeTheReferenceThatRoundsTheSame) {
       options.arithmetics = arithmetics;
       const Result fast = FastRun(config, options, 2).steps(1);
       const Interpreter<double> truth = reference_steps(config, options, 1);
-      EXPECT_NEAR(fast.loss / truth.get("loss").values[0], 1.0, 0.1 * kUnit) << isa_name(isa);
-      EXPECT_NEAR(fast.norm / truth.get("grad_norm").values[0], 1.0, kUnit) << isa_name(isa);
+      const bool elsewhere = arithmetics.bf16 == Arithmetic::f16chunk || arithmetics.f16 == Arithmetic::f16chunk;
+      const double unit = elsewhere ? 10.0 * kUnit : kUnit;
+      EXPECT_NEAR(fast.loss / truth.get("loss").values[0], 1.0, 0.1 * unit) << isa_name(isa);
+      EXPECT_NEAR(fast.norm / truth.get("grad_norm").values[0], 1.0, unit) << isa_name(isa);
     }
 }
 

@@ -59,6 +59,13 @@ TEST(Precision, TheNarrowestPatternCountsWhateverTheOrder) {
   }
 }
 
+TEST(Precision, WiderPatternsMayDisagreeUnderANarrowerOne) {
+  ModelConfig config;
+  config.n_layer = 7;  // as many layers as a layer has parts
+  const PrecisionMap map{{"attention.q", Dtype::bf16}, {"layer.0", Dtype::f32}, {"layer.0.attention.q", Dtype::f16}};
+  EXPECT_EQ(precision_of_parts(map, config)[1].dtype, Dtype::f16);
+}
+
 std::string refusal(const PrecisionMap& map) {
   try {
     precision_of_parts(map, three_layers());
@@ -69,8 +76,9 @@ std::string refusal(const PrecisionMap& map) {
 }
 
 TEST(Precision, RefusesWhatMatchesNothingAndWhatContradictsItself) {
-  for (const char* pattern : {"", ".", "atention", "attention.x", "attention.{q,x}", "layer", "layer.", "layer.a",
-                              "layer.2-1", "layer.-1", "ln_1", "h.0.ln_2", "layer.0.head", "q", "mlp.fc.bias"})
+  for (const char* pattern :
+       {"", ".", "atention", "attention.x", "attention.{q,x}", "layer", "layer.", "layer.a", "layer.2-1", "layer.-1",
+        "ln_1", "h.0.ln_2", "layer.0.head", "q", "mlp.fc.bias", "{*,head}"})
     EXPECT_NE(refusal({{pattern, Dtype::bf16}}).find("bad precision map: pattern"), std::string::npos) << pattern;
   EXPECT_NE(refusal({{"layer.3", Dtype::bf16}}).find("matches no part, expected layers 0 to 2"), std::string::npos);
   EXPECT_NE(refusal({{"head", Dtype::bf16}, {"lm_head", Dtype::f16}}).find("head is bf16 by head and fp16 by lm_head"),

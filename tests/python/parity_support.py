@@ -35,6 +35,7 @@ class Run:
     betas: tuple = (0.9, 0.999)
     eps: float = 1e-8
     precision: str = "fp32"  # of ours; PyTorch has its autocast
+    arithmetic: str = ""  # that multiplies 16-bit operands: empty, what training chooses
     deviation: float = 0.2  # of the weights: large in a tiny model, so that mistakes show
     config: dict = field(default_factory=dict)
 
@@ -167,6 +168,8 @@ def run_parity(build_dir, run, folder, engine, isa=None):
         for name in ("batch", "seq", "steps", "accumulate", "lr", "schedule", "warmup", "clip", "eps", "precision"):
             command += [f"--{name}", getattr(run, name)]
         command += ["--weight-decay", run.weight_decay, "--beta1", run.betas[0], "--beta2", run.betas[1]]
+        if run.arithmetic:
+            command += ["--arithmetic", run.arithmetic]
         environment = dict(os.environ, **({"LAMINA_ISA": isa} if isa else {}))
         command = [str(part) for part in command]
         done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)

@@ -46,8 +46,9 @@ TEST(LossScale, FallsAtOnceAndRisesAfter2000GoodSteps) {
 }
 
 TEST(LossScale, NothingIsLeftToTryAtTheFloor) {
-  EXPECT_NO_THROW(check_loss_scale(2.0, 7, "h.0.ln_1.bias"));
-  expect_error([] { check_loss_scale(1.0, 7, "layer 0, h.0.ln_1.bias"); }, ErrorCode::invalid,
+  const std::vector<ParameterSpec> specs = parameter_specs(tiny_config());
+  EXPECT_NO_THROW(check_loss_scale(2.0, 7, specs, "layer.0.ln_1.bias"));
+  expect_error([&] { check_loss_scale(1.0, 7, specs, "layer.0.ln_1.bias"); }, ErrorCode::invalid,
                {"step 7", "layer 0", "h.0.ln_1.bias", "loss scale 1"});
 }
 

@@ -144,7 +144,7 @@ LAMINA_NOINLINE void pack_prepared(const LaneRows& r, int top, Word* dst, const 
   for (int64_t first = 0; first < r.rows; first += kGroup * kDepth) {
     const int64_t rows = smaller(kGroup * kDepth, r.rows - first);
     for (int64_t m = 0; m < rows; ++m)
-      load_operands(r.from.from((first + m) * r.ld), r.n, r.precision, few.rounded + m * r.n);
+      read_operands(r.from.from((first + m) * r.ld), r.n, r.precision, few.rounded + m * r.n);
     if (sums != nullptr) add_columns(few.rounded, r.n, rows, r.n, sums);
     const Word* prepared = prepare_rows<across>(few.rounded, rows, r.n, exponents, few.prepared);
     pack_group<width>({prepared, words, words, words}, words_of(rows), false, first / kDepth, words_of(r.rows), dst);

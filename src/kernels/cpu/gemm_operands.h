@@ -35,6 +35,10 @@ struct LaneRows {
 
 namespace lamina::LAMINA_ISA_NAMESPACE {
 
+LAMINA_INLINE void read_operands(const Numbers& from, int64_t n, Dtype precision, float* to) {
+  load_operands(from, n, precision, to);
+}
+
 #if defined(LAMINA_ARITHMETIC_BF16DOT)
 
 LAMINA_FLATTEN LAMINA_NOINLINE float prepare_row(const Numbers& from, int64_t n, Dtype, Word* to) {

@@ -1,5 +1,5 @@
 // The functions of gemm_operands.h for f16chunk: what is prepared is scaled first, as its largest finite magnitude
-// says, and rounded to fp16 then. Infinities and NaN stay what they are.
+// says, and rounded to fp16 then, but not to bf16 before, which holds less. Infinities and NaN stay what they are.
 #pragma once
 
 #include "kernels/cpu/gemm.h"
@@ -28,12 +28,14 @@ LAMINA_INLINE float exponent_for(float largest, int top) {
   return exponent == 0 ? 0.0f : static_cast<float>(top - 1 - (exponent - 127));
 }
 
-LAMINA_FLATTEN LAMINA_NOINLINE float prepare_row(const Numbers& from, int64_t n, Dtype precision, Word* to) {
-  float rounded[kMostAlong];
-  load_operands(from, n, precision, rounded);
-  const float exponent = exponent_for(largest_magnitude(rounded, n), kBroadcastTop);
+LAMINA_INLINE void read_operands(const Numbers& from, int64_t n, Dtype, float* to) { widen(from, n, to); }
+
+LAMINA_FLATTEN LAMINA_NOINLINE float prepare_row(const Numbers& from, int64_t n, Dtype, Word* to) {
+  float wide[kMostAlong];
+  widen(from, n, wide);
+  const float exponent = exponent_for(largest_magnitude(wide, n), kBroadcastTop);
   for (int64_t i = 0; i < n; i += kLanes) {
-    const Int bits = half_bits(scale_by_power(load_n(rounded + i, smaller(kLanes, n - i)), broadcast(exponent)));
+    const Int bits = half_bits(scale_by_power(load_n(wide + i, smaller(kLanes, n - i)), broadcast(exponent)));
     Word twice[kLanes];
     store(twice, mul(bits, broadcast_int(0x10001u)));
     __builtin_memcpy(to + i, twice, static_cast<uint64_t>(smaller(kLanes, n - i)) * sizeof(Word));
@@ -41,51 +43,46 @@ LAMINA_FLATTEN LAMINA_NOINLINE float prepare_row(const Numbers& from, int64_t n,
   return exponent;
 }
 
-LAMINA_INLINE Vec round_lanes(Vec v, Dtype precision) {
-  return precision == Dtype::bf16 ? round_bf16(v) : round_f16(v);
-}
-
 // Two panels of weights make one of words; where the second is missing, zeros stand for it.
 LAMINA_FLATTEN LAMINA_NOINLINE float prepare_block(const float* from, int64_t panel_step, int64_t panels, int64_t n,
-                                                   Dtype precision, int top, Word* to) {
+                                                   Dtype, int top, Word* to) {
   Vec most = zero();
   for (int64_t panel = 0; panel < panels; ++panel)
-    for (int64_t i = 0; i < n * kPanel; i += kLanes)
-      most = larger_magnitude(most, round_lanes(load(from + panel * panel_step + i), precision));
+    for (int64_t i = 0; i < n * kPanel; i += kLanes) most = larger_magnitude(most, load(from + panel * panel_step + i));
   const float exponent = exponent_for(horizontal_max(most), top);
   for (int64_t panel = 0; panel < ceil_div(panels, kAcross) * kAcross; ++panel) {
     uint16_t* halves = reinterpret_cast<uint16_t*>(to + panel / 2 * n * kPanel) + panel % 2 * kPanel;
     for (int64_t k = 0; k < n; ++k)
       for (int64_t j = 0; j < kPanel; j += kLanes) {
         const Vec w = panel < panels ? load(from + panel * panel_step + k * kPanel + j) : zero();
-        store_f16(halves + k * 2 * kPanel + j, scale_by_power(round_lanes(w, precision), broadcast(exponent)));
+        store_f16(halves + k * 2 * kPanel + j, scale_by_power(w, broadcast(exponent)));
       }
   }
   return exponent;
 }
 
 LAMINA_FLATTEN LAMINA_NOINLINE float group_exponent(const LaneRows& r, int top) {
-  float rounded[kMostAlong];
+  float wide[kMostAlong];
   float most = 0.0f;
   for (int64_t m = 0; m < r.rows; ++m) {
-    load_operands(r.from.from(m * r.ld), r.n, r.precision, rounded);
-    const float here = largest_magnitude(rounded, r.n);
+    widen(r.from.from(m * r.ld), r.n, wide);
+    const float here = largest_magnitude(wide, r.n);
     if (here > most) most = here;
   }
   return exponent_for(most, top);
 }
 
 LAMINA_FLATTEN LAMINA_NOINLINE void prepare_lanes(const LaneRows& r, float exponent, int64_t stride, Word* to) {
-  float rounded[2][kMostAlong] = {};
+  float wide[2][kMostAlong] = {};
   const Vec power = broadcast(exponent);
   for (int64_t m = 0; m < r.rows; m += 2, to += stride) {
-    load_operands(r.from.from(m * r.ld), r.n, r.precision, rounded[0]);
+    widen(r.from.from(m * r.ld), r.n, wide[0]);
     const bool two = m + 1 < r.rows;
-    if (two) load_operands(r.from.from((m + 1) * r.ld), r.n, r.precision, rounded[1]);
+    if (two) widen(r.from.from((m + 1) * r.ld), r.n, wide[1]);
     for (int64_t i = 0; i < r.n; i += kLanes) {
       const int64_t count = smaller(kLanes, r.n - i);
-      const Int low = half_bits(scale_by_power(load_n(rounded[0] + i, count), power));
-      const Int high = half_bits(scale_by_power(two ? load_n(rounded[1] + i, count) : zero(), power));
+      const Int low = half_bits(scale_by_power(load_n(wide[0] + i, count), power));
+      const Int high = half_bits(scale_by_power(two ? load_n(wide[1] + i, count) : zero(), power));
       Word both[kLanes];
       store(both, add(low, shift_left<16>(high)));
       __builtin_memcpy(to + i, both, static_cast<uint64_t>(count) * sizeof(Word));
@@ -98,7 +95,7 @@ template <bool across>
 LAMINA_FLATTEN LAMINA_NOINLINE void column_exponents(const LaneRows& r, int top, float* row, float* exponents) {
   for (int64_t c = 0; c < r.n; ++c) exponents[c] = 0.0f;
   for (int64_t m = 0; m < r.rows; ++m) {
-    load_operands(r.from.from(m * r.ld), r.n, r.precision, row);
+    widen(r.from.from(m * r.ld), r.n, row);
     for_lanes(0, r.n, [=](int64_t c, auto lanes) {
       lanes.store(exponents + c, larger_magnitude(lanes.load(exponents + c), lanes.load(row + c)));
     });
