@@ -73,6 +73,7 @@ std::vector<Timed> time_all(ThreadTeam& team, Isa isa, double seconds, Roof& roo
     for (const KernelCase& wanted : cases) {
       BoundCase bound(wanted, isa, team.size(), roof);
       timed.push_back({wanted, bound.kernel().id, bound.work(), bound.time(team, probe, seconds)});
+      timed.back().wanted.arithmetic = table_of(bound.kernel()).arithmetic;
       roof.raise(timed.back().timing.roof);
     }
   for (Timed& t : timed) {

@@ -55,8 +55,7 @@ Measured measure(TimedSteps& steps, const Options& options, const CompiledModel&
     peak();
     if (options.turns) print_json({{"step_ms", out.times.ms.back()}});
   }
-  out.limit_over_peak =
-      limit_over_peak(model.options.isa, model.precision, model.options.arithmetics, steps.team(), kWindow);
+  out.limit_over_peak = product_peaks(model.compiled.plan, steps.team(), kWindow).all;
   if (out.times.ms.empty()) throw_error(ErrorCode::invalid, "--turns: expected a line for each step, got none");
   return out;
 }

@@ -181,11 +181,12 @@ std::vector<KernelCase> other_cases() {
 }
 
 std::vector<KernelCase> narrow_cases(Isa isa, Dtype precision) {
+  const Arithmetic arithmetic = choose_arithmetic(isa, precision, false).arithmetic;
   std::vector<KernelCase> cases = gemm_cases();
   for (KernelCase& attention : attention_cases()) cases.push_back(std::move(attention));
   for (KernelCase& wanted : cases) {
     wanted.precision = precision;
-    wanted.arithmetic = choose_arithmetic(isa, precision, false).arithmetic;
+    wanted.arithmetic = arithmetic;
     const OpSchema& rule = schema(wanted.op);
     for (size_t i = 0; i < wanted.in.size(); ++i)  // weights stay fp32
       if (((rule.operands >> i) & 1u) != 0 && !wanted.in[i].panel) wanted.in[i].dtype = precision;

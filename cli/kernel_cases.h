@@ -38,7 +38,8 @@ struct KernelCase {
 
 std::vector<KernelCase> gemm_cases();
 std::vector<KernelCase> other_cases();
-// Products and attention with operands of 16 bits, stored as a plan does, in the arithmetic that this machine chooses.
+// Products and attention with operands stored in 16 bits (weights in fp32, as ever), in the arithmetic that this
+// machine chooses. Empty for fp16 where bf16 is multiplied as scaled fp16 too: it is the same.
 std::vector<KernelCase> narrow_cases(Isa isa, Dtype precision);
 
 // What the machine gives, 0: not looked at.

@@ -78,7 +78,7 @@ Prediction predict(const CompiledModel& model) {
   const Isa isa = model.options.isa;
   Prediction out;
   out.rates = {.flops_per_s = fma_sustained_gflops(isa, team, kSeconds) * 1e9,
-               .narrow = limit_over_peak(isa, model.precision, model.options.arithmetics, team, kSeconds),
+               .narrow = product_peaks(model.compiled.plan, team, kSeconds).narrow,
                .bytes_per_s = MemoryProbe(isa, team, kMeasuredBytes).in_place_gb_s(kSeconds) * 1e9};
   const Plan& plan = model.compiled.plan;
   for (const PlanProgram& program : plan.programs) {

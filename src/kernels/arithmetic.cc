@@ -42,7 +42,8 @@ std::vector<Arithmetic> candidates(const ProductSpeeds& s, Dtype precision, bool
   std::vector<Arithmetic> out{Arithmetic::f32};
   if (precision == Dtype::f32) return out;
   if (s.bf16dot && precision == Dtype::bf16) out.push_back(Arithmetic::bf16dot);
-  if (s.f16chunk && (precision == Dtype::f16 || !own_products)) out.push_back(Arithmetic::f16chunk);
+  // Beside fp16's own error that of fp16 sums would count; beside bf16's it does not.
+  if (s.f16chunk && precision == Dtype::bf16 && !own_products) out.push_back(Arithmetic::f16chunk);
   return out;
 }
 

@@ -59,10 +59,9 @@ struct Kernel {
 // operands, scaled by powers of two, are multiplied and added in fp16, some at a time, and those sums in fp32.
 enum class Arithmetic : uint8_t { f32, bf16dot, f16chunk };
 std::string_view arithmetic_name(Arithmetic arithmetic);
-// By the type of the operands.
+// By the type of the operands. Those of fp16 are multiplied in fp32: sums in fp16 would be coarser than they are.
 struct Arithmetics {
   Arithmetic bf16 = Arithmetic::f32;
-  Arithmetic f16 = Arithmetic::f32;
 };
 
 // What one rung of the ladder offers in one arithmetic. One table for each, constant-initialised.

@@ -14,15 +14,11 @@ namespace {
 class Planner {
  public:
   Planner(Isa isa, const Arithmetics& arithmetics)
-      : table_(kernel_table(isa)),
-        bf16_(kernel_table(isa, arithmetics.bf16)),
-        f16_(kernel_table(isa, arithmetics.f16)) {
+      : table_(kernel_table(isa)), bf16_(kernel_table(isa, arithmetics.bf16)) {
     plan_.isa = isa;
-    for (Arithmetic arithmetic : {arithmetics.bf16, arithmetics.f16})
-      if (kernel_table(isa, arithmetic) == nullptr)
-        throw_error(ErrorCode::unsupported, "no kernels: arithmetic {} on {}", arithmetic_name(arithmetic),
-                    isa_name(isa));
-    LAMINA_CHECK(arithmetics.f16 != Arithmetic::bf16dot, "products of f16 in pairs of bf16");
+    if (bf16_ == nullptr)
+      throw_error(ErrorCode::unsupported, "no kernels: arithmetic {} on {}", arithmetic_name(arithmetics.bf16),
+                  isa_name(isa));
   }
 
   void add(const Graph& graph) {
@@ -140,7 +136,7 @@ class Planner {
 
   // The table of an arithmetic has products only.
   const Kernel* kernel_of(const Node& node) const {
-    const KernelTable* narrow = node.precision == Dtype::bf16 ? bf16_ : node.precision == Dtype::f16 ? f16_ : nullptr;
+    const KernelTable* narrow = node.precision == Dtype::bf16 ? bf16_ : nullptr;
     const Kernel* kernel = narrow == nullptr ? nullptr : find_kernel(*narrow, node.op);
     return kernel == nullptr ? find_kernel(table_, node.op) : kernel;
   }
@@ -173,7 +169,7 @@ class Planner {
   }
 
   const KernelTable& table_;
-  const KernelTable *bf16_, *f16_;  // of products with such operands
+  const KernelTable* bf16_;  // of products with such operands
   Plan plan_;
   std::unordered_map<std::string, int32_t> by_name_;
   std::vector<int32_t> tensor_of_;  // of the values of the graph being added

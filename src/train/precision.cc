@@ -6,10 +6,12 @@
 
 #include "base/error.h"
 #include "base/half.h"
+#include "graph/schema.h"
 #include "io/json.h"
 #include "kernels/arithmetic.h"
 #include "kernels/peak.h"
 #include "kernels/product_cost.h"
+#include "plan/cost.h"
 #include "train/option_row.h"
 
 namespace lamina {
@@ -103,8 +105,7 @@ std::string precision_map_text(const std::vector<PartPrecision>& parts) {
 
 Arithmetics choose_arithmetics(Isa isa, const Precision& precision) {
   if (precision.map.empty()) return {};
-  return {.bf16 = choose_arithmetic(isa, Dtype::bf16, precision.exact_products).arithmetic,
-          .f16 = choose_arithmetic(isa, Dtype::f16, precision.exact_products).arithmetic};
+  return {.bf16 = choose_arithmetic(isa, Dtype::bf16, precision.exact_products).arithmetic};
 }
 
 std::string arithmetic_label(Dtype dtype, Arithmetic arithmetic) {
@@ -116,7 +117,7 @@ Json arithmetics_json(const std::vector<PartPrecision>& parts, const Arithmetics
   Json out = Json::object();
   for (const PartPrecision& part : parts) {
     if (!is_16_bit(part.dtype)) continue;
-    const Arithmetic arithmetic = part.dtype == Dtype::bf16 ? arithmetics.bf16 : arithmetics.f16;
+    const Arithmetic arithmetic = part.dtype == Dtype::bf16 ? arithmetics.bf16 : Arithmetic::f32;
     out[std::string(precision_name(part.dtype))] = arithmetic_label(part.dtype, arithmetic);
   }
   return out;
@@ -124,28 +125,37 @@ Json arithmetics_json(const std::vector<PartPrecision>& parts, const Arithmetics
 
 Arithmetics kept_arithmetics(Isa isa, const Json& stored, const Precision& precision) {
   const Arithmetics chosen = choose_arithmetics(isa, precision);
-  const auto kept = [&](Dtype dtype, Arithmetic now) {
-    if (!stored.is_object() || precision.map.empty()) return now;
-    const Json label = stored.value(std::string(precision_name(dtype)), Json());
-    for (Arithmetic arithmetic : possible_arithmetics(isa, dtype, precision.exact_products))
-      if (label == arithmetic_label(dtype, arithmetic)) return arithmetic;
-    return now;
-  };
-  return {.bf16 = kept(Dtype::bf16, chosen.bf16), .f16 = kept(Dtype::f16, chosen.f16)};
+  if (!stored.is_object() || precision.map.empty()) return chosen;
+  const Json label = stored.value(std::string(precision_name(Dtype::bf16)), Json());
+  for (Arithmetic arithmetic : possible_arithmetics(isa, Dtype::bf16, precision.exact_products))
+    if (label == arithmetic_label(Dtype::bf16, arithmetic)) return {arithmetic};
+  return chosen;
 }
 
-double limit_over_peak(Isa isa, const std::vector<PartPrecision>& parts, const Arithmetics& arithmetics,
-                       ThreadTeam& team, double seconds) {
-  std::map<Arithmetic, int64_t> counts;
-  for (const PartPrecision& part : parts)
-    ++counts[part.dtype == Dtype::bf16  ? arithmetics.bf16
-             : part.dtype == Dtype::f16 ? arithmetics.f16
-                                        : Arithmetic::f32];
-  const Arithmetic most =
-      std::max_element(counts.begin(), counts.end(), [](auto& a, auto& b) { return a.second < b.second; })->first;
-  if (most == Arithmetic::f32) return 1.0;
-  const std::optional<double> peak = product_peak_gflops(isa, most, team, seconds);
-  return peak ? *peak / fma_peak_gflops(isa, team, seconds) : 1.0;
+ProductPeaks product_peaks(const Plan& plan, ThreadTeam& team, double seconds) {
+  std::map<Arithmetic, double> operations;
+  for (const PlanProgram& program : plan.programs) {
+    if (program.name != "step" && program.name != "micro_step") continue;
+    for (const PlanStep& step : program.steps) {
+      const WorkKind kind = schema(step.op).work.kind;
+      if (kind == WorkKind::gemm || kind == WorkKind::attention)
+        operations[table_of(*find_kernel_by_id(step.kernel)).arithmetic] += work_of(plan, step).operations;
+    }
+  }
+  ProductPeaks out;
+  operations.try_emplace(Arithmetic::f32, 0.0);
+  if (operations.size() == 1) return out;
+  const double fp32 = fma_peak_gflops(plan.isa, team, seconds);
+  double all = 0.0, all_time = 0.0, narrow = 0.0, narrow_time = 0.0;
+  for (const auto& [arithmetic, count] : operations) {
+    const double peak = product_peak_gflops(plan.isa, arithmetic, team, seconds).value_or(fp32);
+    all += count;
+    all_time += count / peak;
+    if (arithmetic == Arithmetic::f32) continue;
+    narrow += count;
+    narrow_time += count / peak;
+  }
+  return {.all = all / all_time / fp32, .narrow = narrow / narrow_time / fp32};
 }
 
 std::string emulation_warning(Isa isa, Dtype dtype) {
@@ -160,7 +170,7 @@ std::vector<std::string> emulation_warnings(Isa isa, const std::vector<PartPreci
                                             const Arithmetics& arithmetics) {
   std::vector<std::string> out;
   for (Dtype dtype : {Dtype::bf16, Dtype::f16}) {
-    const Arithmetic arithmetic = dtype == Dtype::bf16 ? arithmetics.bf16 : arithmetics.f16;
+    const Arithmetic arithmetic = dtype == Dtype::bf16 ? arithmetics.bf16 : Arithmetic::f32;
     const bool used = std::any_of(parts.begin(), parts.end(), [&](const auto& part) { return part.dtype == dtype; });
     if (used && arithmetic == Arithmetic::f32) out.push_back(emulation_warning(isa, dtype));
   }

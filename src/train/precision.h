@@ -9,6 +9,7 @@
 #include "base/thread_team.h"
 #include "kernels/kernel.h"
 #include "model/precision.h"
+#include "plan/plan.h"
 
 namespace lamina {
 
@@ -42,10 +43,14 @@ nlohmann::json arithmetics_json(const std::vector<PartPrecision>& parts, const A
 // `precision` allows; else those chosen now.
 Arithmetics kept_arithmetics(Isa isa, const nlohmann::json& stored, const Precision& precision);
 
-// The peak of the arithmetic that most parts are multiplied in over that of fp32, measured for about `seconds`: what no
-// step can exceed. 1 where that is fp32.
-double limit_over_peak(Isa isa, const std::vector<PartPrecision>& parts, const Arithmetics& arithmetics,
-                       ThreadTeam& team, double seconds);
+// What the products of a step could reach at the peaks of the arithmetics that they are computed in, over the fp32
+// peak.
+struct ProductPeaks {
+  double all = 1.0;     // of all of them, each in its own
+  double narrow = 1.0;  // of those that are not in fp32
+};
+// Measured for about `seconds` where some are not in fp32.
+ProductPeaks product_peaks(const Plan& plan, ThreadTeam& team, double seconds);
 
 // One line for each 16-bit type of the parts whose products are no faster than fp32's here, with what they cost,
 // measured.

@@ -280,7 +280,7 @@ class Run {
 
   void start() {
     result_.peak_gflops_before = fma_peak_gflops(isa_, session_->team(), kPeakSeconds);
-    limit_over_peak_ = limit_over_peak(isa_, precision_, arithmetics_, session_->team(), kPeakSeconds);
+    limit_over_peak_ = product_peaks(session_->plan(), session_->team(), kPeakSeconds).all;
     hooks_.begin();
     make_folder(options_.out);
     if (!lock_) {

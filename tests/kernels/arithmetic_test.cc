@@ -219,9 +219,8 @@ TEST(ChooseArithmetic, FollowsTheTableOfCpus) {
   EXPECT_EQ(chosen(zen4, Dtype::bf16), Arithmetic::bf16dot);
   EXPECT_EQ(chosen(zen4, Dtype::f16), Arithmetic::f32);
   EXPECT_EQ(chosen(emerald, Dtype::bf16), Arithmetic::f16chunk);
-  EXPECT_EQ(chosen(emerald, Dtype::f16), Arithmetic::f16chunk);
+  EXPECT_EQ(chosen(emerald, Dtype::f16), Arithmetic::f32);
   EXPECT_EQ(chosen(emerald, Dtype::bf16, true), Arithmetic::f32);
-  EXPECT_EQ(chosen(emerald, Dtype::f16, true), Arithmetic::f16chunk);
 }
 
 TEST(ChooseArithmetic, LetsAMeasurementOverruleWhatIsFarOffAndSaysSo) {
@@ -263,12 +262,13 @@ bool is_sums_only(Op op) {
          op == Op::linear_bwd_params || op == Op::qkv_bwd_input || op == Op::qkv_bwd_params;
 }
 
-class Emulation : public ::testing::TestWithParam<Arithmetic> {};
-
-TEST_P(Emulation, GivesTheBitsOfTheInstructions) {
-  if (!cpu_has(Isa::avx512, GetParam())) GTEST_SKIP() << "this processor has no such instructions";
-  const KernelTable& emulated = *kernel_table(Isa::portable, GetParam());
-  const KernelTable& real = *kernel_table(Isa::avx512, GetParam());
+// Of fp16. What processors do inside a pair of bf16 is not said of all of them: there the bound of the table of cases
+// holds.
+TEST(Emulation, GivesTheBitsOfTheInstructions) {
+  constexpr Arithmetic kHalves = Arithmetic::f16chunk;
+  if (!cpu_has(Isa::avx512, kHalves)) GTEST_SKIP() << "this processor has no such instructions";
+  const KernelTable& emulated = *kernel_table(Isa::portable, kHalves);
+  const KernelTable& real = *kernel_table(Isa::avx512, kHalves);
   for (const OpCase& c : op_cases()) {
     if (c.precision != Dtype::bf16 || !is_sums_only(c.op)) continue;
     SCOPED_TRACE(c.name);
@@ -280,9 +280,6 @@ TEST_P(Emulation, GivesTheBitsOfTheInstructions) {
       EXPECT_EQ(from_storage(c.out[o], got[o], real.nr), from_storage(c.out[o], want[o], emulated.nr));
   }
 }
-
-INSTANTIATE_TEST_SUITE_P(All, Emulation, ::testing::Values(Arithmetic::bf16dot, Arithmetic::f16chunk),
-                         [](const auto& info) { return std::string(arithmetic_name(info.param)); });
 
 }  // namespace
 }  // namespace lamina::testing

@@ -55,10 +55,11 @@ def make_config(overrides):
     return GPT2Config(**{**TINY, **none, **overrides}, attn_implementation="eager")
 
 
-def make_model(run):
-    """In fp32, so that every engine starts from the same numbers."""
+def make_model(run, upcast=False):
+    """In fp32, so that every engine starts from the same numbers. Transformers knows reorder_and_upcast_attn in fp32 only, where
+    it changes nothing."""
     torch.manual_seed(run.seed)
-    model = GPT2LMHeadModel(make_config(run.config))
+    model = GPT2LMHeadModel(make_config({**run.config, "reorder_and_upcast_attn": upcast}))
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             centre = 1.0 if ".ln_" in name and name.endswith("weight") else 0.0
@@ -153,7 +154,7 @@ def run_torch(run, dtype):
 
 def save_inputs(run, folder):
     """The model folder and the batches as files; returns both paths."""
-    model = make_model(run)
+    model = make_model(run, run.config.get("reorder_and_upcast_attn", False))
     model.save_pretrained(folder / "model")
     save_file(make_batches(run, model.config.vocab_size), folder / "tokens.safetensors")
     return folder / "model", folder / "tokens.safetensors"

@@ -84,7 +84,7 @@ using Values = std::vector<double>;
 Arithmetics arithmetics_of(const Options& options) {
   Arithmetics out = choose_arithmetics(select_isa(), parse_precision(options.precision));
   if (options.arithmetic == "bf16dot") out.bf16 = Arithmetic::bf16dot;
-  if (options.arithmetic == "f16chunk") out.bf16 = out.f16 = Arithmetic::f16chunk;
+  if (options.arithmetic == "f16chunk") out.bf16 = Arithmetic::f16chunk;
   return out;
 }
 
