@@ -20,7 +20,7 @@ class Caster {
     graph_.nodes.clear();
     for (Node& node : old) {
       const uint32_t operands = is_narrow(node) ? operands_of(node) : 0;
-      for (size_t i = 0; i < node.inputs.size(); ++i)
+      for (size_t i = 0; operands != 0 && i < node.inputs.size(); ++i)  // products have few inputs
         if (((operands >> i) & 1u) != 0 && node.inputs[i] != ValueId::none)
           node.inputs[i] = in_16_bits(node.inputs[i], node.precision);
       graph_.nodes.push_back(std::move(node));
