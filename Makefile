@@ -37,6 +37,7 @@ build-test:
 	tools/build_wheel.sh
 
 test-full: build-test tidy asan tsan fuzz  ## all of it: 124M shapes, loss curves, sanitizers
+	@tools/setup-debian.sh demo
 	@LAMINA_TEST_FULL=1 $(RUN_TESTS) --build build/release --python "$(PYTHON)" --jobs $(JOBS)
 
 bench: build-test  ## measure, with PyTorch and MindSpore side by side

@@ -43,7 +43,7 @@ Json steps_json(const ModelSource& model, const ShapeOptions& shape, int64_t seq
           {"batch", shape.batch},
           {"seq", seq},
           {"accumulate", shape.accumulate},
-          {"precision", "fp32"},
+          {"precision", shape.precision},
           {"threads", threads},
           {"steps", times.ms.size()},
           {"step_ms_min", times.least()},

@@ -50,6 +50,12 @@ constexpr Acceleration kAccelerations[] = {
      }},
     {"bias_gradient", "bias gradients alone", [](ShapeOptions& o) { skip(o, {"fuse_bias_gradient"}); }},
     {"residual", "dropout, residual and embeddings alone", [](ShapeOptions& o) { skip(o, {"fuse_residual"}); }},
+    {"precision", "everything in fp32", [](ShapeOptions& o) { o.precision = "fp32"; }},
+    {"casts", "casts alone", [](ShapeOptions& o) { skip(o, {"fuse_casts"}); }},
+    {"storage", "operands stored in fp32, rounded where they are packed",
+     [](ShapeOptions& o) {
+       skip(o, {"insert_casts", "fuse_casts"});
+     }},
     {"recompute", "everything kept for backward", [](ShapeOptions& o) { skip(o, {"recompute"}); }},
     {"order_for_memory", "nodes as they were made", [](ShapeOptions& o) { skip(o, {"order_for_memory"}); }},
     {"share_storage", "outputs beside their inputs", [](ShapeOptions& o) { skip(o, {"share_storage"}); }},
@@ -227,7 +233,7 @@ int run(const Options& options) {
           {"batch", options.batch},
           {"seq", resolve_seq(options, ablation.model().config)},
           {"accumulate", options.accumulate},
-          {"precision", "fp32"},
+          {"precision", options.precision},
           {"steps", options.steps},
           {"rows", rows}},
          text);

@@ -1,11 +1,13 @@
 // lamina bench kernels: each kernel alone, as a fraction of the peak or of the bandwidth of memory measured in the same
 // run, whichever bounds it.
 #include <algorithm>
+#include <map>
 
 #include "base/cpu.h"
 #include "bench.h"
 #include "kernel_cases.h"
 #include "kernels/peak.h"
+#include "train/precision.h"
 
 namespace lamina::cli {
 namespace {
@@ -31,6 +33,10 @@ struct Timed {
   Work work;
   Timing timing;
 
+  // "f32", or what multiplies operands of 16 bits.
+  std::string arithmetic() const {
+    return wanted.precision == Dtype::f32 ? "f32" : arithmetic_label(wanted.precision, wanted.arithmetic);
+  }
   double gflops() const { return work.operations / timing.seconds * 1e-9; }
   double gb_s() const { return work.bytes() / timing.seconds * 1e-9; }
   double peak_fraction() const { return gflops() / timing.roof.gflops; }
@@ -41,16 +47,19 @@ struct Timed {
   double bound_fraction() const { return bound_seconds() / timing.seconds; }
 };
 
-// What the GEMMs of a step take, each at its own fraction of the peak, against what they would take at the peak.
-double gemm_fraction(const std::vector<Timed>& timed) {
-  double at_peak = 0.0, taken = 0.0;
+// What the GEMMs of a step take, each at its own fraction of the peak, against what they would take at the fp32 peak:
+// for each arithmetic.
+Json gemm_fractions(const std::vector<Timed>& timed) {
+  std::map<std::string, double> at_peak, taken;
   for (const Timed& t : timed) {
     if (t.wanted.per_step == 0) continue;
     const double flops = t.work.operations * static_cast<double>(t.wanted.per_step);
-    at_peak += flops;
-    taken += flops / t.peak_fraction();
+    at_peak[t.arithmetic()] += flops;
+    taken[t.arithmetic()] += flops / t.peak_fraction();
   }
-  return at_peak / taken;
+  Json out = Json::object();
+  for (const auto& [arithmetic, flops] : at_peak) out[arithmetic] = flops / taken[arithmetic];
+  return out;
 }
 
 // Each kernel between windows of what bounds it. Of what does not, the best of all windows: there it only has to be far
@@ -59,10 +68,12 @@ std::vector<Timed> time_all(ThreadTeam& team, Isa isa, double seconds, Roof& roo
   MemoryProbe probe(isa, team);
   roof = {fma_peak_gflops(isa, team, kPeakSeconds), probe.read_gb_s(kPeakSeconds), probe.in_place_gb_s(kPeakSeconds)};
   std::vector<Timed> timed;
-  for (const std::vector<KernelCase>& cases : {gemm_cases(), other_cases()})
+  for (const std::vector<KernelCase>& cases :
+       {gemm_cases(), other_cases(), narrow_cases(isa, Dtype::bf16), narrow_cases(isa, Dtype::f16)})
     for (const KernelCase& wanted : cases) {
       BoundCase bound(wanted, isa, team.size(), roof);
       timed.push_back({wanted, bound.kernel().id, bound.work(), bound.time(team, probe, seconds)});
+      timed.back().wanted.arithmetic = table_of(bound.kernel()).arithmetic;
       roof.raise(timed.back().timing.roof);
     }
   for (Timed& t : timed) {
@@ -80,7 +91,7 @@ Json run_json(const Timed& t, Isa isa, int threads) {
   return {{"kernel", op_name(t.wanted.op)},
           {"id", t.kernel},
           {"shape", t.wanted.shape},
-          {"arithmetic", "f32"},
+          {"arithmetic", t.arithmetic()},
           {"isa", isa_name(isa)},
           {"threads", threads},
           {"ms", t.timing.seconds * 1e3},
@@ -100,9 +111,10 @@ Json run_json(const Timed& t, Isa isa, int threads) {
 std::string run_text(const Timed& t) {
   const std::string rate =
       t.memory_bound() ? fmt::format("{:>7.1f} GB/s", t.gb_s()) : fmt::format("{:>7.1f} Gflop/s", t.gflops());
-  return fmt::format("{:<21} {:<22} {:>9.3f} ms {:<15} {:>8.1f} MB {:>8.2f} flop/byte  {:.3f} of {}\n",
-                     op_name(t.wanted.op), t.wanted.shape, t.timing.seconds * 1e3, rate, t.work.bytes() * 1e-6,
-                     t.work.operations / t.work.bytes(), t.bound_fraction(), t.memory_bound() ? "memory" : "peak");
+  return fmt::format("{:<21} {:<22} {:<9} {:>9.3f} ms {:<15} {:>8.1f} MB {:>8.2f} flop/byte  {:.3f} of {}\n",
+                     op_name(t.wanted.op), t.wanted.shape, t.arithmetic(), t.timing.seconds * 1e3, rate,
+                     t.work.bytes() * 1e-6, t.work.operations / t.work.bytes(), t.bound_fraction(),
+                     t.memory_bound() ? "memory" : "peak");
 }
 
 Json peaks_json(const Roof& roof) {
@@ -116,7 +128,7 @@ int run(const Options& options) {
   ThreadTeam team(threads);
   Roof roof;
   const std::vector<Timed> timed = time_all(team, isa, options.seconds, roof);
-  const double fraction = gemm_fraction(timed);
+  const Json fractions = gemm_fractions(timed);
   Json runs = Json::array();
   std::string text =
       fmt::format("{}, {}, {} threads: {:.1f} Gflop/s fp32, {:.1f} GB/s read, {:.1f} GB/s updated in place\n",
@@ -125,8 +137,15 @@ int run(const Options& options) {
     runs.push_back(run_json(t, isa, threads));
     text += run_text(t);
   }
-  text += fmt::format("GEMM of a step of GPT-2 124M, weighted by flops: {:.3f} of peak\n", fraction);
-  report(options.json, {{"cpu", cpu_name()}, {"peaks", peaks_json(roof)}, {"runs", runs}, {"gemm_fraction", fraction}},
+  for (const auto& [arithmetic, fraction] : fractions.items())
+    text += fmt::format("GEMM of a step of GPT-2 124M in {}, weighted by flops: {:.3f} of the fp32 peak\n", arithmetic,
+                        fraction.get<double>());
+  report(options.json,
+         {{"cpu", cpu_name()},
+          {"peaks", peaks_json(roof)},
+          {"runs", runs},
+          {"gemm_fraction", fractions["f32"]},
+          {"gemm_fractions", fractions}},
          text);
   return 0;
 }

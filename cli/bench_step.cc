@@ -8,6 +8,7 @@
 #include "plan_report.h"
 #include "timed_steps.h"
 #include "train/flops.h"
+#include "train/precision.h"
 
 namespace lamina::cli {
 namespace {
@@ -37,6 +38,7 @@ void for_each_option(O& o, F&& f) {
 struct Measured {
   StepTimes times;
   std::vector<double> peaks;  // Gflop/s, between the steps
+  double limit_over_peak = 1.0;
 
   double peak() const { return *std::max_element(peaks.begin(), peaks.end()); }
 };
@@ -53,6 +55,7 @@ Measured measure(TimedSteps& steps, const Options& options, const CompiledModel&
     peak();
     if (options.turns) print_json({{"step_ms", out.times.ms.back()}});
   }
+  out.limit_over_peak = product_peaks(model.compiled.plan, steps.team(), kWindow).all;
   if (out.times.ms.empty()) throw_error(ErrorCode::invalid, "--turns: expected a line for each step, got none");
   return out;
 }
@@ -62,7 +65,8 @@ Json run_json(const Options& options, const CompiledModel& model, const Measured
   out["isa"] = isa_name(model.options.isa);
   out["model_flops"] = model_flops_per_token(model.model.config, model.options.seq) *
                        static_cast<double>(options.batch * options.accumulate * model.options.seq);
-  out["limit_fraction"] = out["peak_fraction"];
+  out["arithmetic"] = arithmetics_json(model.precision, model.options.arithmetics);
+  out["limit_fraction"] = out["peak_fraction"].get<double>() / measured.limit_over_peak;
   out["plan_bytes"] = model.compiled.plan.total_bytes(model.threads);
   out["process_peak_bytes"] = process_peak_bytes();
   out["compile_ms"] = model.compiled.compile_ms;
@@ -88,8 +92,8 @@ int run(const Options& options) {
                     isa_name(model.options.isa), run["step_ms_min"].get<double>(), run["step_ms_median"].get<double>(),
                     measured.times.ms.size()));
   print(fmt::format("{:.0f} tokens/s, {:.3f} of the peak of {:.1f} Gflop/s, {} bytes in the process at most\n",
-                    run["tokens_per_s"].get<double>(), run["limit_fraction"].get<double>(), measured.peak(),
-                    run["process_peak_bytes"].get<int64_t>()));
+                    run["tokens_per_s"].get<double>(), run["limit_fraction"].get<double>(),
+                    measured.limit_over_peak * measured.peak(), run["process_peak_bytes"].get<int64_t>()));
   return 0;
 }
 

@@ -1,12 +1,15 @@
 // lamina doctor: what this machine is, what it can do at best, and which kernels will run on it.
 #include <cstdlib>
 #include <fstream>
+#include <tuple>
 
 #include "base/cpu.h"
 #include "command.h"
+#include "kernels/arithmetic.h"
 #include "kernels/kernel.h"
 #include "kernels/peak.h"
 #include "train/options.h"
+#include "train/precision.h"
 #include "train/version.h"
 
 namespace lamina::cli {
@@ -32,6 +35,28 @@ struct Peak {
 
 Json peak_json(const Peak& peak) { return {{"per_core", peak.per_core}, {"all", peak.all}}; }
 
+// What each --precision multiplies with here.
+struct Chosen {
+  std::string word;
+  Dtype dtype;
+  ArithmeticChoice choice;
+
+  std::string label() const { return arithmetic_label(dtype, choice.arithmetic); }
+};
+
+std::vector<Chosen> find_choices(Isa isa) {
+  return {{"mixed", Dtype::bf16, choose_arithmetic(isa, Dtype::bf16, false)},
+          {"mixed-bf16", Dtype::bf16, choose_arithmetic(isa, Dtype::bf16, true)},
+          {"mixed-fp16", Dtype::f16, choose_arithmetic(isa, Dtype::f16, false)}};
+}
+
+// Null where the processor has no such instructions.
+Json product_peak_json(Isa isa, Arithmetic arithmetic, ThreadTeam& one, ThreadTeam& all) {
+  const std::optional<double> per_core = product_peak_gflops(isa, arithmetic, one, kSeconds);
+  if (!per_core) return nullptr;
+  return peak_json({*per_core, *product_peak_gflops(isa, arithmetic, all, kSeconds)});
+}
+
 // One line of a file of the system, empty where there is none.
 std::string system_line(const char* path) {
   std::ifstream file(path);
@@ -40,7 +65,7 @@ std::string system_line(const char* path) {
   return line;
 }
 
-std::vector<std::string> find_warnings(Isa isa, int threads) {
+std::vector<std::string> find_warnings(Isa isa, int threads, const std::vector<Chosen>& all) {
   std::vector<std::string> out;
   if (isa != available_isas().back())
     out.push_back(
@@ -50,6 +75,9 @@ std::vector<std::string> find_warnings(Isa isa, int threads) {
   if (threads < cpu_count())
     out.push_back(
         fmt::format("{} threads leave {} of {} processors idle", threads, cpu_count() - threads, cpu_count()));
+  for (const Chosen& chosen : all)
+    if (chosen.choice.arithmetic == Arithmetic::f32 && chosen.word != "mixed-bf16")
+      out.push_back(fmt::format("--precision {}: {}", chosen.word, emulation_warning(isa, chosen.dtype)));
   if (isa == Isa::portable) out.push_back("no AVX2: the portable kernels run, several times slower");
   if (system_line("/sys/kernel/mm/transparent_hugepage/enabled").find("[never]") != std::string::npos)
     out.push_back("large pages are switched off (/sys/kernel/mm/transparent_hugepage/enabled): memory will be slower");
@@ -68,6 +96,29 @@ Json kernels_json(Isa isa) {
   return out;
 }
 
+void print_text(const Json& out) {
+  const auto line = [](std::string_view name, const std::string& text) {
+    print(fmt::format("{:<14}{}\n", name, text));
+  };
+  const auto text = [&](const char* key) { return out[key].get<std::string>(); };
+  line("cpu", fmt::format("{} ({} processors for this process)", text("cpu"), out["processors"].get<int>()));
+  line("kernels", fmt::format("{}: {}", text("isa"), text("reason")));
+  line("threads", fmt::format("{}", out["threads"].get<int>()));
+  for (const auto& [name, key, unit] : {std::tuple{"fp32 peak", "fp32_gflops", "Gflop/s"},
+                                        {"bf16dot peak", "bf16dot_gflops", "Gflop/s"},
+                                        {"fp16 peak", "fp16_gflops", "Gflop/s"},
+                                        {"memory reads", "memory_gb_s", "GB/s"}}) {
+    const Json& peak = out["peaks"][key];
+    if (!peak.is_null())
+      line(name, fmt::format("{:.1f} {} per core, {:.1f} with all threads", peak["per_core"].get<double>(), unit,
+                             peak["all"].get<double>()));
+  }
+  for (const auto& [word, why] : out["reasons"].items())
+    line(word, fmt::format("{}: {}", out["chosen"][word].get<std::string>(), why.get<std::string>()));
+  for (const auto& [op, id] : out["kernels"].items()) print(fmt::format("  {:<22} {}\n", op, id.get<std::string>()));
+  for (const Json& warning : out["warnings"]) print(fmt::format("warning: {}\n", warning.get<std::string>()));
+}
+
 int run(const Options& options) {
   check_options(options);
   const Isa isa = select_isa();
@@ -75,9 +126,16 @@ int run(const Options& options) {
   ThreadTeam one(1), all(threads);
   const Peak fp32{fma_peak_gflops(isa, one, kSeconds), fma_peak_gflops(isa, all, kSeconds)};
   const Peak memory{MemoryProbe(isa, one).read_gb_s(kSeconds), MemoryProbe(isa, all).read_gb_s(kSeconds)};
-  const std::vector<std::string> warnings = find_warnings(isa, threads);
+  const std::vector<Chosen> choices = find_choices(isa);
+  const std::vector<std::string> warnings = find_warnings(isa, threads, choices);
   Json isas = Json::array();
   for (Isa available : available_isas()) isas.push_back(isa_name(available));
+  Json chosen = {{"fp32", fmt::format("f32.{}", isa_name(isa))}}, reasons = Json::object(), emulated = Json::array();
+  for (const Chosen& c : choices) {
+    chosen[c.word] = c.label();
+    reasons[c.word] = c.choice.why;
+    if (c.choice.arithmetic == Arithmetic::f32) emulated.push_back(c.word);
+  }
   const Json out = {{"version", kVersion},
                     {"cpu", cpu_name()},
                     {"isa", isa_name(isa)},
@@ -86,27 +144,21 @@ int run(const Options& options) {
                     {"processors", cpu_count()},
                     {"peaks",
                      {{"fp32_gflops", peak_json(fp32)},
-                      {"bf16dot_gflops", nullptr},
-                      {"fp16_gflops", nullptr},
+                      {"bf16dot_gflops", product_peak_json(isa, Arithmetic::bf16dot, one, all)},
+                      {"fp16_gflops", product_peak_json(isa, Arithmetic::f16chunk, one, all)},
                       {"int8_gops", nullptr},
                       {"memory_gb_s", peak_json(memory)}}},
-                    {"chosen", {{"fp32", fmt::format("f32.{}", isa_name(isa))}, {"mixed", nullptr}}},
+                    {"chosen", chosen},
                     {"reason", reason_text()},
+                    {"reasons", reasons},
                     {"kernels", kernels_json(isa)},
-                    {"emulated", Json::array()},
+                    {"emulated", emulated},
                     {"warnings", warnings}};
   if (options.json) {
     print_json(out);
     return 0;
   }
-  print(fmt::format("cpu           {} ({} processors for this process)\n", cpu_name(), cpu_count()));
-  print(fmt::format("kernels       {}: {}\n", isa_name(isa), reason_text()));
-  print(fmt::format("threads       {}\n", threads));
-  print(fmt::format("fp32 peak     {:.1f} Gflop/s per core, {:.1f} with all threads\n", fp32.per_core, fp32.all));
-  print(fmt::format("memory reads  {:.1f} GB/s per core, {:.1f} with all threads\n", memory.per_core, memory.all));
-  print("emulated      nothing\n");
-  for (const auto& [op, id] : out["kernels"].items()) print(fmt::format("  {:<22} {}\n", op, id.get<std::string>()));
-  for (const std::string& warning : warnings) print(fmt::format("warning: {}\n", warning));
+  print_text(out);
   return 0;
 }
 

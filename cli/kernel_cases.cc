@@ -5,8 +5,10 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/half.h"
 #include "base/rng.h"
 #include "graph/schema.h"
+#include "kernels/arithmetic.h"
 
 namespace lamina::cli {
 namespace {
@@ -106,6 +108,13 @@ int64_t whole_value(Fill fill, Rng& rng) {
   return 0;
 }
 
+void put_real(std::byte* data, int64_t i, Dtype dtype, float value) {
+  if (dtype == Dtype::f32)
+    reinterpret_cast<float*>(data)[i] = value;
+  else
+    reinterpret_cast<uint16_t*>(data)[i] = dtype == Dtype::bf16 ? to_bf16(value) : to_f16(value);
+}
+
 void fill(std::byte* data, int64_t elements, const Operand& operand) {
   Rng rng(static_cast<uint64_t>(elements));
   for (int64_t i = 0; i < elements; ++i) {
@@ -115,8 +124,8 @@ void fill(std::byte* data, int64_t elements, const Operand& operand) {
     else if (operand.dtype == Dtype::i64)
       reinterpret_cast<int64_t*>(data)[i] = value;
     else
-      reinterpret_cast<float*>(data)[i] =
-          operand.fill == Fill::random ? static_cast<float>(rng.uniform() - 0.5) : static_cast<float>(value);
+      put_real(data, i, operand.dtype,
+               operand.fill == Fill::random ? static_cast<float>(rng.uniform() - 0.5) : static_cast<float>(value));
   }
 }
 
@@ -127,6 +136,13 @@ Layout layout_of(const Operand& operand, Isa isa) {
 int64_t bytes_of(const Operand& operand, Isa isa) {
   if (operand.absent) return 0;
   return storage_elements(operand.shape, layout_of(operand, isa)) * dtype_bytes(operand.dtype);
+}
+
+// As a plan chooses it: where an arithmetic has no kernel for an op, fp32's runs.
+const Kernel* kernel_of(const KernelCase& wanted, Isa isa) {
+  const KernelTable* table = kernel_table(isa, wanted.arithmetic);
+  const Kernel* kernel = table == nullptr ? nullptr : find_kernel(*table, wanted.op);
+  return kernel == nullptr ? find_kernel(kernel_table(isa), wanted.op) : kernel;
 }
 
 Work work_of(const KernelCase& wanted, Isa isa) {
@@ -164,6 +180,20 @@ std::vector<KernelCase> other_cases() {
   return cases;
 }
 
+std::vector<KernelCase> narrow_cases(Isa isa, Dtype precision) {
+  const Arithmetic arithmetic = choose_arithmetic(isa, precision, false).arithmetic;
+  std::vector<KernelCase> cases = gemm_cases();
+  for (KernelCase& attention : attention_cases()) cases.push_back(std::move(attention));
+  for (KernelCase& wanted : cases) {
+    wanted.precision = precision;
+    wanted.arithmetic = arithmetic;
+    const OpSchema& rule = schema(wanted.op);
+    for (size_t i = 0; i < wanted.in.size(); ++i)  // weights stay fp32
+      if (((rule.operands >> i) & 1u) != 0 && !wanted.in[i].panel) wanted.in[i].dtype = precision;
+  }
+  return cases;
+}
+
 void Roof::raise(const Roof& other) {
   gflops = std::max(gflops, other.gflops);
   read_gb_s = std::max(read_gb_s, other.read_gb_s);
@@ -176,7 +206,11 @@ double Roof::memory_seconds(const Work& work) const {
 }
 
 BoundCase::BoundCase(const KernelCase& wanted, Isa isa, int threads, const Roof& roof)
-    : kernel_(find_kernel(kernel_table(isa), wanted.op)), isa_(isa), attrs_(wanted.attrs), work_(work_of(wanted, isa)) {
+    : kernel_(kernel_of(wanted, isa)),
+      isa_(isa),
+      attrs_(wanted.attrs),
+      precision_(wanted.precision),
+      work_(work_of(wanted, isa)) {
   LAMINA_CHECK(kernel_ != nullptr, "no kernel for {} on {}", op_name(wanted.op), isa_name(isa));
   memory_bound_ = roof.memory_bound(work_);
   int64_t bytes = 0;
@@ -199,7 +233,7 @@ void BoundCase::bind(const KernelCase& wanted) {
       std::memcpy(data, same->data, static_cast<size_t>(bytes));
     else
       fill(data, bytes / dtype_bytes(operand.dtype), operand);
-    return TensorArg{data, operand.shape, layout_of(operand, isa_)};
+    return TensorArg{data, operand.shape, layout_of(operand, isa_), operand.dtype};
   };
   const Copy& first = copies_[0];
   for (Copy& copy : copies_) {
@@ -212,9 +246,12 @@ void BoundCase::bind(const KernelCase& wanted) {
       copy.out.push_back(on != wanted.in_place.end() ? copy.in[on->second]
                                                      : tensor(wanted.out[o], again ? &first.out[o] : nullptr));
     }
-    copy.args = {copy.in.data(), copy.out.data(), static_cast<int32_t>(copy.in.size()),
+    copy.args = {copy.in.data(),
+                 copy.out.data(),
+                 static_cast<int32_t>(copy.in.size()),
                  static_cast<int32_t>(copy.out.size()),
-                 std::visit([](const auto& own) -> const void* { return &own; }, attrs_)};
+                 std::visit([](const auto& own) -> const void* { return &own; }, attrs_),
+                 precision_};
   }
 }
 

@@ -32,10 +32,15 @@ struct KernelCase {
   Attrs attrs = NoAttrs{};
   int64_t per_step = 0;  // how often a step of training runs it; 0: it does not count for the weighted GEMM figure
   std::vector<std::pair<size_t, size_t>> in_place = {};  // an output that lies on an input, as in a plan
+  Dtype precision = Dtype::f32;                          // of operands of products
+  Arithmetic arithmetic = Arithmetic::f32;               // theirs
 };
 
 std::vector<KernelCase> gemm_cases();
 std::vector<KernelCase> other_cases();
+// Products and attention with operands stored in 16 bits (weights in fp32, as ever), in the arithmetic that this
+// machine chooses. Empty for fp16 where bf16 is multiplied as scaled fp16 too: it is the same.
+std::vector<KernelCase> narrow_cases(Isa isa, Dtype precision);
 
 // What the machine gives, 0: not looked at.
 struct Roof {
@@ -79,6 +84,7 @@ class BoundCase {
   const Kernel* kernel_;
   Isa isa_;
   Attrs attrs_;
+  Dtype precision_;
   Work work_;
   bool memory_bound_ = false;
   std::vector<Memory> memory_;

@@ -141,6 +141,7 @@ std::vector<std::string> own_command(const PeerTask& task) {
   add("--dropout", fmt::format("{}", *options.dropout));
   if (!options.memory_limit.empty()) add("--memory-limit", options.memory_limit);
   add("--recompute", options.recompute);
+  add("--precision", options.precision);
   for (const std::string& pass : options.passes) add("--passes", pass);
   return out;
 }

@@ -26,9 +26,10 @@ int run(const Options& options) {
                         {"memory_gb_s", prediction.rates.bytes_per_s * 1e-9}};
     print_json(summary);
   } else {
-    print(fmt::format("model {}: {} parameters, batch {} x {} tokens, {} micro-batches, fp32 on {}\n", model.model.name,
+    print(fmt::format("model {}: {} parameters, batch {} x {} tokens, {} micro-batches, {} on {}\n", model.model.name,
                       summary["parameters"].get<int64_t>(), model.options.batch, model.options.seq,
-                      model.options.accumulate, isa_name(model.options.isa)));
+                      model.options.accumulate, options.precision, isa_name(model.options.isa)));
+    if (options.precision != "fp32") print(precision_text(model));
     print(fmt::format("plan {}: compiled in {:.1f} ms, {:.3f} Tflop a step\n", model.compiled.plan.digest,
                       model.compiled.compile_ms, summary["model_flops"].get<double>() * 1e-12));
     print(fmt::format("nodes: forward {} (before the passes {}), backward {} (before {})\n",

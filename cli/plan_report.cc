@@ -2,6 +2,7 @@
 
 #include "kernels/peak.h"
 #include "train/flops.h"
+#include "train/precision.h"
 
 namespace lamina::cli {
 namespace {
@@ -59,6 +60,8 @@ CompiledModel compile_model(const ShapeOptions& shape, bool curve) {
   out.options.eval = true;
   out.options.recompute.curve = curve;
   out.threads = thread_count(shape.threads);
+  out.precision_name = shape.precision;
+  out.precision = precision_of_parts(out.options.precision, out.model.config);
   out.compiled = compile(out.model.config, out.options);
   out.memory = memory_picture(out.compiled.plan, out.threads);
   return out;
@@ -74,8 +77,9 @@ Prediction predict(const CompiledModel& model) {
   ThreadTeam team(model.threads);
   const Isa isa = model.options.isa;
   Prediction out;
-  out.rates = {fma_sustained_gflops(isa, team, kSeconds) * 1e9,
-               MemoryProbe(isa, team, kMeasuredBytes).in_place_gb_s(kSeconds) * 1e9};
+  out.rates = {.flops_per_s = fma_sustained_gflops(isa, team, kSeconds) * 1e9,
+               .narrow = product_peaks(model.compiled.plan, team, kSeconds).narrow,
+               .bytes_per_s = MemoryProbe(isa, team, kMeasuredBytes).in_place_gb_s(kSeconds) * 1e9};
   const Plan& plan = model.compiled.plan;
   for (const PlanProgram& program : plan.programs) {
     const bool repeated = program.name == "micro_step";
@@ -115,6 +119,14 @@ Json recompute_json(const CompiledModel& model) {
   Json curve = Json::array();
   for (const RecomputePoint& p : report.curve) curve.push_back(point(p));
   return {{"what", report.chosen.what}, {"predicted_slowdown", report.chosen.slowdown}, {"curve", curve}};
+}
+
+std::string precision_text(const CompiledModel& model) {
+  std::string out = fmt::format("precision: {}\n", precision_map_text(model.precision));
+  const Json arithmetics = arithmetics_json(model.precision, model.options.arithmetics);
+  for (const auto& [type, arithmetic] : arithmetics.items())
+    out += fmt::format("products of {}: {}\n", type, arithmetic.get<std::string>());
+  return out;
 }
 
 std::string nodes_text(const CompiledModel& model) {
@@ -163,7 +175,9 @@ Json plan_summary_json(const CompiledModel& model) {
           {"batch", options.batch},
           {"seq", options.seq},
           {"accumulate", options.accumulate},
-          {"precision", "fp32"},
+          {"precision", model.precision_name},
+          {"precision_map", precision_map_json(model.precision)},
+          {"arithmetic", arithmetics_json(model.precision, options.arithmetics)},
           {"isa", isa_name(options.isa)},
           {"threads", model.threads},
           {"digest", compiled.plan.digest},

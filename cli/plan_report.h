@@ -17,6 +17,8 @@ struct CompiledModel {
   Compiled compiled;
   MemoryPicture memory;
   int threads = 1;
+  std::string precision_name;
+  std::vector<PartPrecision> precision;
 };
 
 // `curve`: with the plans that could have been chosen.
@@ -35,6 +37,8 @@ Prediction predict(const CompiledModel& model);
 std::string prediction_text(const Prediction& prediction);
 std::string recompute_text(const CompiledModel& model);
 
+// Which part takes operands of which type, and what multiplies them.
+std::string precision_text(const CompiledModel& model);
 std::string nodes_text(const CompiledModel& model);   // before and after each pass
 std::string memory_text(const CompiledModel& model);  // regions, classes, the peak and what is alive there
 Json classes_json(const MemoryPicture& memory);

@@ -39,7 +39,7 @@ std::string duration_text(double seconds) {
 std::string record_text(const StepRecord& r) {
   std::string out =
       fmt::format("step {}/{}  loss {:.4f}  lr {:.3g}  norm {:.3f}  {} tokens/s  {:.0f} % of peak", r.step, r.steps,
-                  r.loss, r.lr, r.grad_norm, count_text(r.tokens_per_s), 100.0 * r.peak_fraction);
+                  r.loss, r.lr, r.grad_norm, count_text(r.tokens_per_s), 100.0 * r.limit_fraction);
   if (r.valid_loss) out += fmt::format("  validation {:.4f}", *r.valid_loss);
   return out;
 }
@@ -56,7 +56,7 @@ std::string short_text(const StepRecord& r, double seconds_left, size_t room) {
   std::string out;
   for (const std::string& part : {fmt::format("{}/{}", r.step, r.steps), fmt::format("  loss {:.4f}", r.loss),
                                   fmt::format("  {} tok/s", count_text(r.tokens_per_s)),
-                                  fmt::format("  {:.0f} % of peak", 100.0 * r.peak_fraction),
+                                  fmt::format("  {:.0f} % of peak", 100.0 * r.limit_fraction),
                                   fmt::format("  {} left", duration_text(seconds_left)),
                                   fmt::format("  lr {:.3g}", r.lr), fmt::format("  norm {:.3f}", r.grad_norm)}) {
     if (out.size() + part.size() > room) break;

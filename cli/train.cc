@@ -32,6 +32,7 @@ Json to_json(const TrainResult& r) {
           {"best_step", r.best_step},
           {"tokens_per_s", r.tokens_per_s},
           {"peak_fraction", r.peak_fraction},
+          {"limit_fraction", r.limit_fraction},
           {"peaks", {{"fp32_gflops", {{"before", r.peak_gflops_before}, {"after", r.peak_gflops_after}}}}},
           {"plan_bytes", r.plan_bytes},
           {"signal", r.signal}};

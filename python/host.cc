@@ -215,6 +215,8 @@ int64_t Host::add_trainer(const TrainerPlan& plan) {
   training.options = plan.compile;
   dropout_ = plan.dropout;
   updates_ = 0;
+  loss_scale_.reset();
+  if (plan.dynamic_loss_scale) loss_scale_.emplace();
   return ++trainers_;
 }
 
@@ -238,10 +240,16 @@ StepResult Host::train(int64_t trainer, const std::vector<Row>& rows, int64_t st
   Slot& training = slot(Purpose::training);
   Session& session = ready(Purpose::training, rows, training.options.accumulate);
   const UpdateOptions& update = training.options.update;
-  TrainStep runner(
-      session, {.seed = seed, .accumulate = training.options.accumulate, .beta1 = update.beta1, .beta2 = update.beta2});
+  TrainStep runner(session, {.seed = seed,
+                             .accumulate = training.options.accumulate,
+                             .beta1 = update.beta1,
+                             .beta2 = update.beta2,
+                             .dynamic_loss_scale = loss_scale_.has_value()});
   runner.set_updates(updates_);
+  if (loss_scale_) runner.set_loss_scale(*loss_scale_);
   const StepResult result = runner.step(rows, step, lr);
+  loss_scale_ = runner.loss_scale();
+  if (result.overflow && loss_scale_) check_loss_scale(result.loss_scale, step, specs_, runner.bad_gradient());
   if (runner.updates() > updates_) training.version = newest().version + 1;
   updates_ = runner.updates();
   return result;

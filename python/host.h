@@ -64,6 +64,7 @@ struct HostLimits {
 // What a trainer compiles: its options, capacities for the first step, and dropout in place of the config's.
 struct TrainerPlan {
   CompileOptions compile;
+  bool dynamic_loss_scale = false;
   std::optional<double> dropout;
 };
 
@@ -120,8 +121,9 @@ class Host {
   HostLimits limits_;
   std::array<Slot, kPurposes> slots_;
   int64_t trainers_ = 0;
-  int64_t updates_ = 0;            // of the newest trainer
-  std::optional<double> dropout_;  // as well
+  int64_t updates_ = 0;                  // of the newest trainer
+  std::optional<LossScale> loss_scale_;  // of it as well; none where gradients need none
+  std::optional<double> dropout_;        // as well
 };
 
 }  // namespace lamina::python

@@ -10,6 +10,7 @@
 #include "observe/memory_picture.h"
 #include "train/data.h"
 #include "train/options.h"
+#include "train/precision.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -37,7 +38,9 @@ class Trainer {
     validate(options_);
     rate_ = rate_of(options_);
     if (options_.isolate_documents) document_end_ = document_end({}, host_->config());
-    TrainerPlan plan{compile_options(options_, host_->config()), options_.dropout};
+    TrainerPlan plan{.compile = compile_options(options_, host_->config()), .dropout = options_.dropout};
+    scaled_ = needs_loss_scale(precision_of_parts(plan.compile.precision, host_->config()));
+    plan.dynamic_loss_scale = scaled_;
     if (!options_.seq) plan.compile.batch = plan.compile.seq = 1;
     trainer_ = host_->add_trainer(plan);
   }
@@ -88,6 +91,7 @@ class Trainer {
 
  private:
   void judge(const TrainerStep& step) {
+    if (scaled_ && step.result.overflow) return;  // the loss scale at work
     skips_in_a_row_ = step.result.finite ? 0 : skips_in_a_row_ + 1;
     check_skips(skips_in_a_row_, options_.max_skips, step.step);
   }
@@ -99,6 +103,7 @@ class Trainer {
   int64_t trainer_ = 0;
   int64_t steps_ = 0;
   int64_t skips_in_a_row_ = 0;
+  bool scaled_ = false;  // by a loss scale
   bool planned_ = false;
 };
 
@@ -108,7 +113,7 @@ void make_trainer(Trainer* self, const Model& model, double lr, const std::array
                   int64_t warmup, double min_lr, const std::optional<int64_t>& decay_steps,
                   const std::optional<int64_t>& steps, int64_t seed, const std::optional<double>& dropout,
                   int64_t max_skips, int64_t batch, const std::optional<int64_t>& seq, bool isolate_documents,
-                  const std::string& recompute, const std::vector<std::string>& passes) {
+                  const std::string& recompute, const std::string& precision, const std::vector<std::string>& passes) {
   TrainOptions options;
   options.lr = lr;
   options.betas = betas;
@@ -129,6 +134,7 @@ void make_trainer(Trainer* self, const Model& model, double lr, const std::array
   options.seq = seq;
   options.isolate_documents = isolate_documents;
   options.recompute = recompute;
+  options.precision = precision;
   options.passes = passes;
   const nb::gil_scoped_release release;
   new (self) Trainer(model, options);
@@ -143,6 +149,7 @@ void bind_trainer(nb::module_& m) {
       .def_prop_ro("loss", [](const TrainerStep& s) { return s.result.loss; })
       .def_prop_ro("grad_norm", [](const TrainerStep& s) { return s.result.grad_norm; })
       .def_prop_ro("tokens", [](const TrainerStep& s) { return s.result.tokens; })
+      .def_prop_ro("loss_scale", [](const TrainerStep& s) { return s.result.loss_scale; })
       .def_prop_ro("finite", [](const TrainerStep& s) { return s.result.finite; });
   const TrainOptions usual;
   nb::class_<Trainer>(m, "Trainer")
@@ -152,7 +159,7 @@ void bind_trainer(nb::module_& m) {
            "warmup"_a = usual.warmup, "min_lr"_a = usual.min_lr, "decay_steps"_a = nb::none(), "steps"_a = nb::none(),
            "seed"_a = usual.seed, "dropout"_a = nb::none(), "max_skips"_a = usual.max_skips, "batch"_a = usual.batch,
            "seq"_a = nb::none(), "isolate_documents"_a = usual.isolate_documents, "recompute"_a = usual.recompute,
-           "passes"_a = usual.passes)
+           "precision"_a = usual.precision, "passes"_a = usual.passes)
       .def("step", &Trainer::step, "ids"_a, "targets"_a = nb::none(), "attention_mask"_a = nb::none(),
            "position_ids"_a = nb::none())
       .def("plan", &Trainer::plan);

@@ -11,10 +11,22 @@
 namespace lamina {
 namespace {
 
+// What the forward nodes of the parts that are not fp32 are called.
+std::vector<NodePrecision> precision_of_nodes(const PrecisionMap& map, const ModelConfig& config) {
+  std::vector<NodePrecision> out;
+  for (const PartPrecision& part : precision_of_parts(map, config))
+    if (part.dtype != Dtype::f32)
+      for (std::string& node : nodes_of_part(part.part)) out.push_back({std::move(node), part.dtype});
+  return out;
+}
+
 class Compiler {
  public:
   Compiler(const ModelConfig& config, const CompileOptions& options)
-      : config_(config), options_(options), context_{kernel_table(options.isa).nr} {}
+      : config_(config),
+        options_(options),
+        precision_(precision_of_nodes(options.precision, config)),
+        context_{.panel_width = kernel_table(options.isa).nr, .precision = precision_} {}
 
   Compiled compile() {
     if (options_.train) training();
@@ -24,7 +36,7 @@ class Compiler {
       generation("prefill", std::min(options_.prompt_block, config_.n_positions));
       generation("decode", 1);
     }
-    out_.plan = make_plan(out_.graphs, options_.isa);
+    out_.plan = make_plan(out_.graphs, options_.isa, options_.arithmetics);
     if (options_.train) {
       count_nodes(out_.graphs.front());
       choose();
@@ -48,7 +60,7 @@ class Compiler {
     for (size_t i = 0; i < specs.size(); ++i)
       LAMINA_CHECK(gradients[i] != ValueId::none, "parameter {} has no gradient", specs[i].name);
     if (one_timeline)
-      append_update(graph, specs, forward.parameters, gradients, forward.loss, options_.update);
+      append_update(graph, specs, forward.parameters, gradients, {forward.loss, forward.loss_scale}, options_.update);
     else
       accumulate(graph, specs, gradients);
     run_passes(graph, whole_passes(), context_, options_.pipeline, out_.passes);
@@ -103,8 +115,11 @@ class Compiler {
       parameters.push_back(graph.declare(ValueKind::persistent, spec.name, type, TensorClass::parameters));
       sums.push_back(gradient_sum(graph, spec, type.layout));
     }
-    append_update(graph, specs, parameters, sums,
-                  graph.declare(ValueKind::input, "loss", {{1}, Dtype::f32, {}}, TensorClass::io), options_.update);
+    const auto input = [&](const char* name) {
+      return graph.declare(ValueKind::input, name, {{1}, Dtype::f32, {}}, TensorClass::io);
+    };
+    append_update(graph, specs, parameters, sums, {.loss = input("loss"), .loss_scale = input("loss_scale")},
+                  options_.update);
     for (size_t i = 0; i < specs.size(); ++i)
       graph.outputs.push_back(
           graph.add1(Op::zero, "zero." + specs[i].name, {sums[i]}, NoAttrs{}, TensorClass::gradients));
@@ -146,8 +161,8 @@ class Compiler {
   void choose() {
     if (options_.pipeline.skips("recompute")) return;
     Graph& planned = out_.graphs.front();
-    const std::vector<NodeId> nodes =
-        choose_recompute({training_, out_.plan, context_, options_.pipeline}, options_.recompute, out_.recompute);
+    const std::vector<NodeId> nodes = choose_recompute(
+        {training_, out_.plan, context_, options_.pipeline, options_.arithmetics}, options_.recompute, out_.recompute);
     if (nodes.empty()) return;
     context_.recompute = nodes;
     std::erase_if(out_.passes, [&](const PassRecord& record) {
@@ -159,13 +174,14 @@ class Compiler {
     context_.recompute = {};
     planned = std::move(training_);
     out_.recomputed_nodes += static_cast<int64_t>(planned.nodes.size());
-    Plan plan = make_plan(out_.graphs, options_.isa);
+    Plan plan = make_plan(out_.graphs, options_.isa, options_.arithmetics);
     plan.numbers = out_.plan.numbers;
     out_.plan = std::move(plan);
   }
 
   const ModelConfig& config_;
   const CompileOptions& options_;
+  std::vector<NodePrecision> precision_;
   PassContext context_;
   Graph training_;  // before memory_passes
   ValueId seed_{};  // of its gradients

@@ -4,7 +4,9 @@
 
 #include <vector>
 
+#include "kernels/kernel.h"
 #include "model/config.h"
+#include "model/precision.h"
 #include "model/programs.h"
 #include "passes/pass.h"
 #include "plan/plan.h"
@@ -31,6 +33,8 @@ struct CompileOptions {
   int64_t generate_batch = 0;
   int64_t prompt_block = 64;
   Isa isa = Isa::portable;
+  PrecisionMap precision = {};   // of operands of products; none: fp32
+  Arithmetics arithmetics = {};  // of products with 16-bit operands
   PipelineOptions pipeline = {};
   RecomputeOptions recompute = {};  // of the training program
 };

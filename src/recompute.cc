@@ -203,7 +203,8 @@ class Search {
     std::vector<Interval> intervals;
     for (const Lifetime& life : transient_lifetimes(graph)) intervals.push_back({life.first, life.last, life.bytes});
     // Fused nodes may need more scratch than those that were planned.
-    const int64_t scratch = make_plan({&graph, 1}, problem_.plan.isa).scratch_bytes - problem_.plan.scratch_bytes;
+    const int64_t scratch =
+        make_plan({&graph, 1}, problem_.plan.isa, problem_.arithmetics).scratch_bytes - problem_.plan.scratch_bytes;
     return total(place(intervals).height) + std::max(int64_t{0}, scratch) * options_.threads;
   }
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/kernel.h"
 #include "passes/pass.h"
 #include "plan/plan.h"
 
@@ -40,6 +41,7 @@ struct RecomputeProblem {
   const Plan& plan;    // all programs, with nothing recomputed
   const PassContext& context;
   const PipelineOptions& pipeline;
+  const Arithmetics& arithmetics;
 };
 
 // The nodes to recompute. Throws Error(usage) for a kind that has no effect, and Error(memory) that names the smallest

@@ -4,11 +4,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <complex>
+#include <iterator>
+#include <map>
 
 #include "base/error.h"
 #include "base/rng.h"
-#include "kernels/ref/mag.h"
+#include "graph/schema.h"
+#include "kernels/ref/math.h"
 
 namespace lamina::testing {
 namespace {
@@ -26,6 +30,12 @@ Operand panel(Operand matrix, bool yes = true) {
 }
 Operand absent() { return {}; }
 Operand maybe(bool present, Operand operand) { return present ? operand : absent(); }
+
+// The same operand in 16 bits.
+Operand stored(Operand operand, Dtype dtype) {
+  operand.dtype = dtype;
+  return operand;
+}
 
 constexpr int64_t kLengths[] = {1, 7, 8, 9, 15, 16, 17, 19, 35, 67, 2 * 32768 + 3};
 constexpr int64_t kWidths[] = {1, 5, 7, 8, 9, 15, 16, 17, 19, 35, 67, 131, 771};
@@ -50,6 +60,22 @@ void add_elementwise(std::vector<OpCase>& cases) {
     }
   }
   const Operand w = panel(real({5, 97}));
+  for (Dtype dtype : {Dtype::bf16, Dtype::f16})
+    for (int64_t n : kLengths)
+      for (double range : {1e-6, 2.0, 7e4}) {
+        const Operand x = real({n}, -range, range);
+        cases.push_back({Op::cast,
+                         fmt::format("{} in ±{} to {}", n, range, dtype_name(dtype)),
+                         NoAttrs{},
+                         {x},
+                         {stored(x, dtype)},
+                         0,
+                         0,
+                         {},
+                         false,
+                         nullptr,
+                         dtype});
+      }
   cases.push_back({Op::add, "panel", NoAttrs{}, {w, w}, {w}, 1, 0, {{0, 0}, {0, 1}}});
   cases.push_back({Op::zero, "panel", NoAttrs{}, {w}, {w}, 1, 0, {{0, 0}}});
 }
@@ -161,6 +187,13 @@ void add_embedding(std::vector<OpCase>& cases) {
                      NoAttrs{},
                      {real({3, 13, C}), ints({3}, 0, 12)},
                      {real({3, C})}});
+}
+
+// The inputs that are rounded to the precision of the case.
+uint32_t operands_of_case(const OpCase& c) {
+  Node node{{}, c.op, {}, {}, {}, c.attrs, c.precision};
+  for (const Operand& operand : c.in) node.inputs.push_back(operand.kind == Kind::absent ? ValueId::none : ValueId{});
+  return operands_of(node);
 }
 
 struct Product {
@@ -355,6 +388,44 @@ void add_all_cells(std::vector<OpCase>& cases) {
   add_heads(cases, 2 * kHeadRows + 3, 5, 35);
 }
 
+// A product with 16-bit operands, which lie in memory in fp32 or, `in_16_bits`, as what they are rounded to; results
+// may be narrow then too.
+OpCase narrow_case(OpCase c, Dtype precision, bool in_16_bits) {
+  c.name = fmt::format("{} {}{}", c.name, dtype_name(precision), in_16_bits ? " stored" : "");
+  c.precision = precision;
+  if (!in_16_bits) return c;
+  const uint32_t operands = operands_of_case(c);
+  for (size_t i = 0; i < c.in.size(); ++i)
+    if ((operands >> i & 1u) != 0 && c.in[i].kind == Kind::real && !c.in[i].panel) c.in[i].dtype = precision;
+  for (size_t o = 0; o < c.out.size(); ++o)
+    if ((schema(c.op).narrow >> o & 1u) != 0) c.out[o].dtype = precision;
+  if (schema(c.op).narrow != 0) c.in_place.clear();  // they lie on numbers of fp32
+  return c;
+}
+
+// Sizes with odd sums, and sums of several chunks.
+void add_narrow_products(std::vector<OpCase>& cases) {
+  std::vector<OpCase> wide;
+  for (const Product& p : {Product{13, 17, 1},
+                           {13, 17, 49},
+                           {1, 35, 50},
+                           {67, 35, 97},
+                           {7, 1539, 33},
+                           {3, 17, 771},
+                           {1537, 9, 17},
+                           {60, 131, 200}})
+    add_linear(wide, p);
+  for (const Product& p : {Product{5, 7, 9}, {12, 48, 35}, {33, 35, 131}, {9, 771, 97}, {3, 1539, 19}})
+    add_cells(wide, p);
+  add_heads(wide, 13, 17, 33);
+  add_heads(wide, kHeadRows + 3, 9, 97);
+  for (const OpCase& c : wide) {
+    if (c.op == Op::linear_bwd_bias) continue;  // no product
+    for (Dtype precision : {Dtype::bf16, Dtype::f16})
+      for (bool in_16_bits : {false, true}) cases.push_back(narrow_case(c, precision, in_16_bits));
+  }
+}
+
 void complete_attention_bwd(Inputs& in, const Attrs& attrs) {
   const auto optional = [&](size_t i) { return in[i].shape.rank == 0 ? nullptr : &in[i]; };
   for (double& o : in[4].values) o = 0.0;
@@ -465,13 +536,16 @@ void add_reductions(std::vector<OpCase>& cases) {
   cases.push_back(
       {Op::norm, "three", NoAttrs{}, {real({1}, 0, 1), real({35}, 0, 9), real({2}, 0, 1e-3)}, {real({1})}, 38, 1});
   for (double max_norm : {0.0, 0.5, 1.0, 100.0})
-    cases.push_back({Op::clip_factor,
-                     fmt::format("max {}", max_norm),
-                     ClipAttrs{max_norm},
-                     {real({1}, 0.5, 3.0), real({1})},
-                     {real({1})},
-                     1,
-                     2});
+    for (double scale : {0.0, 1.0, 1024.0}) {  // 0: none is given
+      const double most = scale > 0.0 ? scale : 1.0;
+      cases.push_back({Op::clip_factor,
+                       fmt::format("max {}{}", max_norm, scale > 0.0 ? fmt::format(" scale {}", scale) : ""),
+                       ClipAttrs{max_norm},
+                       {real({1}, 0.5 * most, 3.0 * most), real({1}), maybe(scale > 0.0, real({1}, most, most))},
+                       {real({1})},
+                       1,
+                       4});
+    }
 }
 
 void add_adamw(std::vector<OpCase>& cases) {
@@ -498,6 +572,40 @@ void add_adamw(std::vector<OpCase>& cases) {
   }
 }
 
+// The case with its operands rounded to 16 bits; `halves`: what may be stored in 16 bits is. Weights never are.
+OpCase in_precision(const OpCase& c, Dtype precision, bool halves) {
+  OpCase narrow = c;
+  narrow.precision = precision;
+  narrow.name += fmt::format(" {}{}", dtype_name(precision), halves ? " stored" : "");
+  if (!halves) return narrow;
+  const OpSchema& s = schema(c.op);
+  for (size_t i = 0; i < c.in.size(); ++i)
+    if ((s.operands >> i & 1u) != 0 && c.in[i].kind == Kind::real && !c.in[i].panel) narrow.in[i].dtype = precision;
+  for (size_t o = 0; o < c.out.size(); ++o)
+    if ((s.narrow >> o & 1u) != 0 && c.out[o].shape.elements() > 0) narrow.out[o].dtype = precision;
+  std::erase_if(narrow.in_place, [&](const auto& alias) {
+    return narrow.out[static_cast<size_t>(alias.first)].dtype != narrow.in[static_cast<size_t>(alias.second)].dtype;
+  });
+  return narrow;
+}
+
+// Ops beside the matrix products that know 16-bit numbers: every other case of an op stored in one of the types and
+// fp32 in memory in the other.
+void add_narrow(std::vector<OpCase>& cases) {
+  constexpr Op kOps[] = {Op::attention, Op::attention_bwd,   Op::attention_cached, Op::gelu,         Op::gelu_bwd,
+                         Op::layernorm, Op::linear_bwd_bias, Op::embedding,        Op::embedding_sum};
+  std::vector<OpCase> more;
+  std::map<Op, int> seen;
+  for (const OpCase& c : cases) {
+    if (std::find(std::begin(kOps), std::end(kOps), c.op) == std::end(kOps)) continue;
+    const bool table = c.op == Op::embedding || c.op == Op::embedding_sum;
+    const bool even = seen[c.op]++ % 2 == 0;
+    more.push_back(in_precision(c, Dtype::bf16, even && !table));
+    more.push_back(in_precision(c, Dtype::f16, !even && !table));
+  }
+  cases.insert(cases.end(), more.begin(), more.end());
+}
+
 std::vector<OpCase> make_cases() {
   std::vector<OpCase> cases;
   add_elementwise(cases);
@@ -506,10 +614,12 @@ std::vector<OpCase> make_cases() {
   add_embedding(cases);
   add_products(cases);
   add_all_cells(cases);
+  add_narrow_products(cases);
   add_attentions(cases);
   add_cross_entropy(cases);
   add_reductions(cases);
   add_adamw(cases);
+  add_narrow(cases);
   for (OpCase& c : cases) c.name = fmt::format("{} {}", op_name(c.op), c.name);
   return cases;
 }
@@ -559,6 +669,12 @@ void round_to_float(Inputs& in) {
     for (double& x : t.values) x = static_cast<float>(x);
 }
 
+void round_operands(const OpCase& c, Inputs& in) {
+  const uint32_t operands = operands_of_case(c);
+  for (size_t i = 0; i < in.size(); ++i)
+    if ((operands >> i) & 1u) ref::round_values(in[i], c.precision);
+}
+
 template <typename S>
 std::vector<ref::RefTensor<S>> run_reference(const OpCase& c, const Inputs& in) {
   std::vector<ref::RefTensor<S>> cast_in;
@@ -570,6 +686,7 @@ std::vector<ref::RefTensor<S>> run_reference(const OpCase& c, const Inputs& in) 
   for (size_t i = 0; i < in.size(); ++i) call.in.push_back(c.in[i].kind == Kind::absent ? nullptr : &cast_in[i]);
   for (ref::RefTensor<S>& t : out) call.out.push_back(&t);
   call.attrs = std::visit([](const auto& a) { return static_cast<const void*>(&a); }, c.attrs);
+  call.precision = c.precision;
   ref::run(c.op, call);
   return out;
 }

@@ -17,8 +17,9 @@ struct Operand {
   Shape shape;
   double low = 0.0;  // real: uniform in [low, high); integers: in [low, high], both ends taken where two or more fit
   double high = 0.0;
-  bool panel = false;      // a matrix that lies in panels of the kernel table's nr columns
-  bool workspace = false;  // an output whose values mean nothing
+  bool panel = false;        // a matrix that lies in panels of the kernel table's nr columns
+  bool workspace = false;    // an output whose values mean nothing
+  Dtype dtype = Dtype::f32;  // of real numbers in memory
 };
 
 using Inputs = std::vector<ref::RefTensor<double>>;  // an absent operand has an empty tensor of rank 0
@@ -37,6 +38,7 @@ struct OpCase {
   bool only_total = false;                         // the sum over the first output counts, not its elements
   // Sets the inputs that belong to others (a mean to its x, an lse to its logits); null where there are none.
   void (*complete)(Inputs& in, const Attrs& attrs) = nullptr;
+  Dtype precision = Dtype::f32;
 };
 
 const std::vector<OpCase>& op_cases();
@@ -44,6 +46,8 @@ const std::vector<OpCase>& op_cases();
 // The values of a case: floats, but for what `complete` computed in double.
 Inputs make_inputs(const OpCase& c);
 void round_to_float(Inputs& in);
+// What a kernel makes of its inputs first: the operands of its products rounded to the case's precision.
+void round_operands(const OpCase& c, Inputs& in);
 
 // Evaluates the reference in S on inputs that are cast to S.
 template <typename S>

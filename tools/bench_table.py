@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """bench_table.py PROGRAM FOLDER: whole steps of training beside other engines, as in the table of the README. The JSON of each
-comparison goes to FOLDER/peers-MODEL-BxT-ENGINE.json.
+comparison goes to FOLDER/peers-MODEL-BxT-ENGINE-PRECISION.json.
 
 PyTorch is that of LAMINA_TORCH_PYTHON, MindSpore that of LAMINA_MINDSPORE_PYTHON (left out where it is not set), llm.c is the
 folder LAMINA_LLMC (the same). All engines take part at the first shape, but none in a precision that the CPU has no arithmetic
 for. Beyond it go those in fp32, but none that was more than 5 times slower than the fastest, and PyTorch in lower precision only
 where it was faster than in fp32; MindSpore stays out of the largest shape, where it needs more memory than two engines may have
-here. Standard library only.
+here. Where the CPU multiplies 16-bit numbers faster than fp32, each comparison is made with --precision mixed too. Standard
+library only.
 """
 import json
 import os
@@ -20,6 +21,7 @@ NAMES = {"gpt2": "124M", "gpt2-medium": "355M"}
 FP32 = ["torch", "torch-compile", "mindspore", "llm.c"]
 LOWER = ["torch-bf16", "torch-compile-bf16", "torch-fp16", "torch-compile-fp16"]
 FAR_BEHIND = 5.0
+STORES = ("bf16store", "f16store")  # 16 bits in memory only: no faster than fp32
 
 # How many times as long a product takes as in fp32.
 PRODUCTS = """
@@ -38,10 +40,17 @@ print(json.dumps({"bf16": seconds(torch.bfloat16) / single, "fp16": seconds(torc
 """
 
 
-def compare(program, folder, shape, engine):
+def precisions(program):
+    """What Lamina is compared in."""
+    done = subprocess.run([program, "doctor", "--json"], stdout=subprocess.PIPE, text=True, check=True)
+    return ["fp32"] if json.loads(done.stdout)["chosen"]["mixed"] in STORES else ["fp32", "mixed"]
+
+
+def compare(program, folder, shape, engine, precision):
     """Lamina's run, the engine's, and the ratio; None where the engine could not run."""
     model, batch, seq = shape
-    command = [program, "bench", "peers", "--model", model, "--batch", str(batch), "--seq", str(seq), "--versus", engine, "--json"]
+    command = [program, "bench", "peers", "--model", model, "--batch", str(batch), "--seq", str(seq), "--versus", engine, "--json",
+               "--precision", precision]
     if engine == "llm.c":
         command += ["--llmc", os.environ["LAMINA_LLMC"]]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
@@ -50,7 +59,7 @@ def compare(program, folder, shape, engine):
     if done.returncode != 0:
         print(f"bench_table: {engine} at {batch}x{seq} of {model} could not be measured", file=sys.stderr)
         return None
-    (folder / f"peers-{model}-{batch}x{seq}-{engine}.json").write_text(done.stdout)
+    (folder / f"peers-{model}-{batch}x{seq}-{engine}-{precision}.json").write_text(done.stdout)
     result = json.loads(done.stdout)
     return {"own": result["runs"][0], "other": result["runs"][1], "ratio": result["ratios"][0]["ratio"]}
 
@@ -74,15 +83,15 @@ def emulated():
 
 
 def header(out):
-    print("| model | batch × tokens | versus | Lamina | the other | ratio | share of FMA peak | process memory ÷ the other's |", file=out)
-    print("|---|---|---|---|---|---|---|---|", file=out, flush=True)
+    print("| model | batch × tokens | versus | precision | Lamina | the other | ratio | share of FMA peak | process memory ÷ the other's |", file=out)
+    print("|---|---|---|---|---|---|---|---|---|", file=out, flush=True)
 
 
 def row(shape, engine, result, out):
     model, batch, seq = shape
     own, other = result["own"], result["other"]
     memory = own["process_peak_bytes"] / other["process_peak_bytes"]
-    print(f"| {NAMES[model]} | {batch} × {seq} | {engine} {other['engine_version']} | {own['step_ms_min']:.0f} ms | "
+    print(f"| {NAMES[model]} | {batch} × {seq} | {engine} {other['engine_version']} | {own['precision']} | {own['step_ms_min']:.0f} ms | "
           f"{other['step_ms_min']:.0f} ms | {result['ratio']:.2f} | {own['peak_fraction']:.2f} | {memory:.2f} |", file=out, flush=True)
 
 
@@ -95,16 +104,18 @@ def main():
         print(f"bench_table: without {engine}, which is not here", file=sys.stderr)
     absent |= emulated()
     start, engines = time.monotonic(), [engine for engine in FP32 + LOWER if engine not in absent]
+    own_precisions = precisions(program)
     header(sys.stdout)
     for shape in SHAPES:
         results = {}
         for engine in engines:
             if shape == SHAPES[-1] and engine == "mindspore":
                 continue
-            result = compare(program, folder, shape, engine)
-            if result:
-                results[engine] = result
-                row(shape, engine, result, sys.stdout)
+            for precision in own_precisions:
+                result = compare(program, folder, shape, engine, precision)
+                if result:
+                    results.setdefault(engine, result)
+                    row(shape, engine, result, sys.stdout)
         if shape == SHAPES[0]:
             engines = engines_beyond(results)
     print(f"bench_table: {(time.monotonic() - start) / 60:.0f} minutes, results in {folder}", file=sys.stderr)

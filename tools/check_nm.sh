@@ -7,7 +7,9 @@ set -euo pipefail
 build=${1:?usage: tools/check_nm.sh BUILD}
 objects=0
 bad=0
-for isa in portable avx2 avx512; do
+for folder in "$build"/src/CMakeFiles/lamina_kernels_*.dir; do
+  isa=${folder##*/lamina_kernels_}
+  isa=${isa%.dir}
   while IFS= read -r object; do
     objects=$((objects + 1))
     # nm prints: value, type, mangled name. W, V and u are weak or unique; the rest must name the ISA's namespace.
@@ -16,7 +18,7 @@ for isa in portable avx2 avx512; do
     [ -n "$found" ] || continue
     bad=1
     while IFS= read -r line; do echo "$object: $line" | c++filt; done <<<"$found"
-  done < <(find "$build/src/CMakeFiles/lamina_kernels_$isa.dir" -name '*.o' 2>/dev/null | sort)
+  done < <(find "$folder" -name '*.o' | sort)
 done
 [ "$objects" -gt 0 ] || { echo "check_nm: no kernel objects in $build" >&2; exit 1; }
 [ "$bad" = 0 ] && echo "check_nm: $objects objects, no weak symbol, each in its namespace"

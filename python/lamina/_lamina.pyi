@@ -92,6 +92,9 @@ class StepResult:
     def tokens(self) -> int:
         """Targets from 0 on."""
     @property
+    def loss_scale(self) -> float:
+        """What the loss was multiplied with for its gradients; 1 where nothing is fp16."""
+    @property
     def finite(self) -> bool:
         """False: the step was skipped, weights and moments are as they were."""
 
@@ -121,6 +124,7 @@ class Trainer:
         seq: Optional[int] = None,
         isolate_documents: bool = False,
         recompute: str = "auto",
+        precision: str = "fp32",
         passes: Sequence[str] = (),
     ) -> None: ...
     def step(

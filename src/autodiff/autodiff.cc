@@ -47,7 +47,10 @@ class Backward {
     if (!flows || !needed || rule.gradient == nullptr) return;
     std::vector<ValueId> din(inputs, ValueId::none);
     GradientCall call{graph_, node, dout, {needs.get(), inputs}, din};
+    const size_t first = graph_.nodes.size();
     rule.gradient(call);
+    for (size_t n = first; n < graph_.nodes.size(); ++n)
+      if (schema(graph_.nodes[n].op).operands != 0) graph_.nodes[n].precision = node.precision;
     for (size_t i = 0; i < inputs; ++i)
       if (needs[i] && din[i] != ValueId::none) accumulate(node.inputs[i], din[i]);
   }

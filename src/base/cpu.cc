@@ -1,6 +1,9 @@
 #include "base/cpu.h"
 
 #include <sched.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 #include <array>
 #include <cstdlib>
@@ -12,6 +15,19 @@ namespace lamina {
 namespace {
 
 constexpr std::array<Isa, 3> kIsas{Isa::portable, Isa::avx2, Isa::avx512};
+
+struct ExtendedFeatures {
+  uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
+};
+
+// Leaf 7 of CPUID.
+ExtendedFeatures extended_features(uint32_t subleaf) {
+  ExtendedFeatures f;
+#if defined(__x86_64__)
+  if (__get_cpuid_count(7, subleaf, &f.eax, &f.ebx, &f.ecx, &f.edx) == 0) return {};
+#endif
+  return f;
+}
 
 }  // namespace
 
@@ -34,13 +50,26 @@ bool cpu_has(Isa isa) {
 #if defined(__x86_64__)
   switch (isa) {
     case Isa::portable: return true;
-    case Isa::avx2: return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    case Isa::avx2:
+      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
     case Isa::avx512:
       return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
              __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
   }
 #endif
   return isa == Isa::portable;
+}
+
+bool cpu_has_bf16() { return cpu_has(Isa::avx512) && (extended_features(1).eax >> 5 & 1u) != 0; }
+
+bool cpu_has_fp16() { return cpu_has(Isa::avx512) && (extended_features(0).edx >> 23 & 1u) != 0; }
+
+bool cpu_has_fast_bf16() {
+#if defined(__x86_64__)
+  return cpu_has_bf16() && (__builtin_cpu_is("amd") || __builtin_cpu_is("cooperlake"));
+#else
+  return false;
+#endif
 }
 
 std::vector<Isa> available_isas() {

@@ -20,6 +20,13 @@ std::optional<Isa> forced_isa();    // the one that LAMINA_ISA names, where it i
 // The best rung, or the forced one. Throws Error(usage) where the name is unknown or the CPU lacks it.
 Isa select_isa();
 
+// Beside what the rung avx512 needs: products of pairs of bf16 (AVX512_BF16), arithmetic of fp16 (AVX512-FP16).
+bool cpu_has_bf16();
+bool cpu_has_fp16();
+// The makers' cores that multiply pairs of bf16 at twice the rate of fp32: AMD's, Intel's Cooper Lake. Intel's later
+// ones have the instruction at half that rate.
+bool cpu_has_fast_bf16();
+
 std::string cpu_name();  // as the processor states it, "unknown" where it does not
 int cpu_count();         // processors that this process may run on
 

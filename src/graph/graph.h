@@ -53,6 +53,7 @@ struct Node {
   std::vector<ValueId> inputs;  // ValueId::none: an optional input that is absent
   std::vector<ValueId> outputs;
   Attrs attrs;
+  Dtype precision = Dtype::f32;  // what operands of products are rounded to: f32, bf16 or f16
 };
 
 struct Graph {

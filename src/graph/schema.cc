@@ -21,6 +21,12 @@ const OpSchema& schema(Op op) {
   LAMINA_CHECK(false, "op {} has no schema", static_cast<int>(op));
 }
 
+uint32_t operands_of(const Node& node) {
+  const uint32_t bits = schema(node.op).operands;
+  const bool may_normalize = node.op == Op::linear_qkv || node.op == Op::linear_gelu;
+  return may_normalize && node.inputs[1] != ValueId::none ? bits & ~1u : bits;
+}
+
 std::string expect_shape(const char* what, const Shape& expected, const Shape& got) {
   if (expected == got) return {};
   return fmt::format("{}, expected {}, got {}", what, expected.text(), got.text());

@@ -69,6 +69,8 @@ struct OpSchema {
   uint32_t optional = 0;  // bit i: input i may be none
   uint32_t panel_in = 0;  // bit i: input i is a weight, in panel layout once layouts are set
   uint32_t panel_out = 0;
+  uint32_t operands = 0;     // bit i: input i is rounded to the node's precision, and may be stored in it
+  uint32_t narrow = 0;       // bit i: output i may be stored in 16 bits
   bool same_layout = false;  // elementwise over storage: every operand of the first output's shape shares its layout
   bool kernel = true;        // false: folded or a view before kernels are chosen
   // Empty where the operands are right; else what is wrong, "expected …, got …".
@@ -79,6 +81,12 @@ struct OpSchema {
 };
 
 const OpSchema& schema(Op op);
+
+// The inputs of a node that it rounds to its precision: the schema's, without x where a layernorm stands before the
+// product (its output is rounded then).
+uint32_t operands_of(const Node& node);
+// The products of a node take 16-bit operands.
+inline bool is_narrow(const Node& node) { return node.precision != Dtype::f32; }
 
 // "" or "<what>, expected <a>, got <b>": shared by the shape rules.
 std::string expect_shape(const char* what, const Shape& expected, const Shape& got);

@@ -94,6 +94,12 @@ Shape parse_shape(Line& line) {
   }
 }
 
+Dtype dtype(Line& line) {
+  const std::optional<Dtype> found = parse_dtype(line.word());
+  if (!found) line.fail("a dtype");
+  return *found;
+}
+
 void parse_field(Line& line, bool& value) {
   const std::string_view text = line.word();
   if (text != "true" && text != "false") line.fail("true or false");
@@ -149,9 +155,7 @@ class Parser {
     value.kind = kind;
     value.name = line.word();
     line.expect(":");
-    const std::optional<Dtype> dtype = parse_dtype(line.word());
-    if (!dtype) line.fail("a dtype");
-    value.type.dtype = *dtype;
+    value.type.dtype = dtype(line);
     line.expect("[");
     value.type.shape = parse_shape(line);
     line.expect("]");
@@ -190,6 +194,7 @@ class Parser {
       }
     }
     if (line.accept("{")) attributes(line, node.attrs);
+    if (line.accept("in ")) node.precision = dtype(line);
     line.expect("->");
     do node.outputs.push_back(value(line, ValueKind::computed));
     while (line.accept(","));
@@ -255,6 +260,7 @@ std::string to_text(const Graph& graph) {
     }
     std::string attrs = attrs_text(node.attrs);
     if (!attrs.empty()) attrs = " " + attrs;
+    if (is_narrow(node)) attrs += fmt::format(" in {}", dtype_name(node.precision));
     out += fmt::format("{} {} = {}({}){} -> {}\n", static_cast<int>(node.id), node.name, op_name(node.op), inputs,
                        attrs, outputs);
   }

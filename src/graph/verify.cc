@@ -2,6 +2,7 @@
 #include <unordered_set>
 
 #include "base/error.h"
+#include "base/half.h"
 #include "graph/graph.h"
 #include "graph/schema.h"
 
@@ -94,13 +95,32 @@ class Verifier {
     if (!wrong.empty()) fail(node, wrong);
     if (node.outputs.size() != out.size())
       fail(node, fmt::format("{} outputs, expected {}", node.outputs.size(), out.size()));
+    precision(node);
     for (size_t i = 0; i < out.size(); ++i) {
       if (!valid(node.outputs[i])) fail(node, fmt::format("output {} is not a value", i));
       const Type& type = graph_[node.outputs[i]].type;
+      if (is_16_bit(type.dtype) && ((rule.narrow >> i) & 1u)) out[i].dtype = type.dtype;
       if (type.shape != out[i].shape || type.dtype != out[i].dtype)
         fail(node, fmt::format("output {}, expected {} {}, got {} {}", i, dtype_name(out[i].dtype), out[i].shape.text(),
                                dtype_name(type.dtype), type.shape.text()));
     }
+  }
+
+  // 16-bit values are operands of nodes of the same precision, and nothing else.
+  void precision(const Node& node) const {
+    if (is_narrow(node) && !is_16_bit(node.precision))
+      fail(node, fmt::format("precision {}, expected f32, bf16 or f16", dtype_name(node.precision)));
+    const uint32_t operands = operands_of(node);
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      if (node.inputs[i] == ValueId::none) continue;
+      const Dtype dtype = graph_[node.inputs[i]].type.dtype;
+      const Dtype expected = i < 32 && ((operands >> i) & 1u) ? node.precision : Dtype::f32;
+      if (is_16_bit(dtype) && dtype != expected)
+        fail(node, fmt::format("input {}, expected {}, got {}", i, dtype_name(expected), dtype_name(dtype)));
+    }
+    if (node.op == Op::cast && graph_[node.outputs[0]].type.dtype != node.precision)
+      fail(node, fmt::format("output 0, expected {}, got {}", dtype_name(node.precision),
+                             dtype_name(graph_[node.outputs[0]].type.dtype)));
   }
 
   // Weights are all row-major before the layout pass and all panels after it; a mixture is wrong.

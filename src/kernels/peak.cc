@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "kernels/arithmetic.h"
 #include "kernels/cpu/peak_loops.h"
 
 namespace lamina {
@@ -44,21 +45,26 @@ double fma_flops(const ThreadTeam& team, const FmaJob& job) {
 }  // namespace
 
 double fma_peak_gflops(Isa isa, ThreadTeam& team, double seconds) {
-  FmaJob job{&peak_loops(isa), 2, std::vector<float>(static_cast<size_t>(team.size()))};
+  return *product_peak_gflops(isa, Arithmetic::f32, team, seconds);
+}
+
+std::optional<double> product_peak_gflops(Isa isa, Arithmetic arithmetic, ThreadTeam& team, double seconds) {
+  if (!has_instructions(isa, arithmetic)) return std::nullopt;
+  FmaJob job{&peak_loops(isa, arithmetic), 2, std::vector<float>(static_cast<size_t>(team.size()))};
   double best = fma_window(team, job);
   for (const double end = now() + seconds; now() < end;) best = std::min(best, fma_window(team, job));
   return fma_flops(team, job) / best * 1e-9;
 }
 
 double fma_sustained_gflops(Isa isa, ThreadTeam& team, double seconds) {
-  FmaJob job{&peak_loops(isa), 2, std::vector<float>(static_cast<size_t>(team.size()))};
+  FmaJob job{&peak_loops(isa, Arithmetic::f32), 2, std::vector<float>(static_cast<size_t>(team.size()))};
   const double window = fma_window(team, job);
   job.rounds = std::max(int64_t{1}, static_cast<int64_t>(2.0 * seconds / window));
   return fma_flops(team, job) / fma_window(team, job) * 1e-9;
 }
 
 MemoryProbe::MemoryProbe(Isa isa, ThreadTeam& team, int64_t bytes)
-    : loops_(peak_loops(isa)), team_(team), pieces_(std::max(kWindowPieces, bytes / kPieceBytes)) {
+    : loops_(memory_loops(isa)), team_(team), pieces_(std::max(kWindowPieces, bytes / kPieceBytes)) {
   const size_t size = static_cast<size_t>(pieces_ * kPieceBytes);
   void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED)

@@ -2,20 +2,25 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "base/cpu.h"
 #include "base/thread_team.h"
+#include "kernels/kernel.h"
 
 namespace lamina {
 
-struct PeakLoops;
+struct MemoryLoops;
 
 // Gflop/s of fp32 multiply-adds of one rung (portable: products and sums), all threads of the team together, nothing
 // but registers. Short windows for about `seconds`; the best one counts, so that neighbours on the machine do not.
 double fma_peak_gflops(Isa isa, ThreadTeam& team, double seconds);
 
-// The same, the rate sustained over the whole of `seconds`.
+// The same of products in another arithmetic; none where the processor has no instructions for it.
+std::optional<double> product_peak_gflops(Isa isa, Arithmetic arithmetic, ThreadTeam& team, double seconds);
+
+// As fma_peak_gflops, the rate sustained over the whole of `seconds`.
 double fma_sustained_gflops(Isa isa, ThreadTeam& team, double seconds);
 
 // Memory of more than the caches hold. Windows of some milliseconds go through it piece by piece, so that each finds it
@@ -35,7 +40,7 @@ class MemoryProbe {
  private:
   double best_window(double seconds, void (*task)(void*, int64_t, int) noexcept);
 
-  const PeakLoops& loops_;
+  const MemoryLoops& loops_;
   ThreadTeam& team_;
   float* data_ = nullptr;
   int64_t pieces_;

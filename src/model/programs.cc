@@ -159,11 +159,12 @@ class ForwardBuilder {
   ValueId tokens_{}, positions_{}, key_begin_{}, rng_{}, sample_{}, past_{}, count_{}, first_key_{};
 };
 
-// Norms and clip factors over the gradients, in groups of one layer.
+// Norms and clip factors over the scaled gradients, in groups of one layer. A factor of gradients takes the scale away
+// as well; a norm that was multiplied by one is without it.
 class ClipBuilder {
  public:
-  ClipBuilder(Graph& graph, ValueId loss, const UpdateOptions& options)
-      : graph_(graph), loss_(loss), options_(options) {}
+  ClipBuilder(Graph& graph, const UpdateInputs& inputs, const UpdateOptions& options)
+      : graph_(graph), inputs_(inputs), options_(options) {}
 
   void add(int64_t layer, const std::string& name, ValueId gradient) {
     const size_t group = static_cast<size_t>(layer + 1);
@@ -180,17 +181,18 @@ class ClipBuilder {
     const ValueId norm = scalar(Op::norm, "grad_norm", all_);
     graph_[norm].name = "grad_norm";
     graph_.outputs.push_back(norm);
-    if (options_.clip_layer == 0.0) return std::vector<ValueId>(groups_.size(), factor("clip", norm, options_.clip));
+    if (options_.clip_layer == 0.0)
+      return std::vector<ValueId>(groups_.size(), factor("clip", norm, options_.clip, inputs_.loss_scale));
     std::vector<ValueId> layer_factors, squares;
     for (size_t g = 0; g < groups_.size(); ++g) {
       const std::string name = fmt::format("clip.layer.{}", static_cast<int64_t>(g) - 1);
       const ValueId layer_norm = scalar(Op::norm, name + ".norm", groups_[g]);
-      layer_factors.push_back(factor(name, layer_norm, options_.clip_layer));
+      layer_factors.push_back(factor(name, layer_norm, options_.clip_layer, inputs_.loss_scale));
       squares.push_back(scalar(Op::square_sum, name + ".square",
                                {scalar(Op::mul, name + ".clipped", {layer_norm, layer_factors.back()})}));
     }
     const ValueId clipped = scalar(Op::norm, "clip.norm", squares);
-    const ValueId global = factor("clip", clipped, options_.clip);
+    const ValueId global = factor("clip", clipped, options_.clip, ValueId::none);
     for (ValueId& factor : layer_factors) factor = scalar(Op::mul, "clip.factor", {factor, global});
     return layer_factors;
   }
@@ -200,12 +202,12 @@ class ClipBuilder {
     return graph_.add1(op, name, std::move(in), std::move(attrs), TensorClass::workspace);
   }
 
-  ValueId factor(const std::string& name, ValueId norm, double most) {
-    return scalar(Op::clip_factor, name, {norm, loss_}, ClipAttrs{most});
+  ValueId factor(const std::string& name, ValueId norm, double most, ValueId scale) {
+    return scalar(Op::clip_factor, name, {norm, inputs_.loss, scale}, ClipAttrs{most});
   }
 
   Graph& graph_;
-  ValueId loss_;
+  const UpdateInputs& inputs_;
   const UpdateOptions& options_;
   std::vector<std::vector<ValueId>> groups_;  // square sums by layer + 1
   std::vector<ValueId> all_;
@@ -218,9 +220,9 @@ ForwardGraph build_forward(std::string name, const ModelConfig& config, const Fo
 }
 
 void append_update(Graph& graph, const std::vector<ParameterSpec>& specs, const std::vector<ValueId>& parameters,
-                   const std::vector<ValueId>& gradients, ValueId loss, const UpdateOptions& options) {
+                   const std::vector<ValueId>& gradients, const UpdateInputs& inputs, const UpdateOptions& options) {
   const ValueId hyper = graph.declare(ValueKind::input, "hyper", {{3}, Dtype::f32, {}}, TensorClass::io);
-  ClipBuilder clip(graph, loss, options);
+  ClipBuilder clip(graph, inputs, options);
   for (size_t i = 0; i < specs.size(); ++i) clip.add(specs[i].layer, specs[i].name, gradients[i]);
   const std::vector<ValueId> factors = clip.factors();
   for (size_t i = 0; i < specs.size(); ++i) {

@@ -14,7 +14,7 @@ namespace lamina {
 //   tokens, positions, key_begin, targets  (B, T) i32   query t of a row sees the keys key_begin … t; a negative target
 //                                                       is ignored
 //   target_weight  (1) f32   1 / valid targets of the whole step
-//   loss_scale     (1) f32   gradient of the loss
+//   loss_scale     (1) f32   gradient of the loss; the update divides the gradients by it
 //   rng            (2) i64   seed, step
 //   sample         (B) i64   global number of each row: the key of its dropout
 //   hyper          (3) f32   see AdamWAttrs
@@ -52,10 +52,16 @@ struct UpdateOptions {
   double clip_layer = 0.0;  // norm of each layer, before the global one; 0: off
 };
 
-// Appends norms, clipping and AdamW. `gradients` in the order of `specs`; `loss` (1) is that of the whole step: where
-// it or the norm is not finite, nothing is updated. With both clips on, the global norm is that of the gradients after
-// the clip per layer, so that neither undoes the other. Outputs "grad_norm" (1), before any clipping.
+// What the update reads besides the gradients, each (1): the loss of the whole step and the scale of its gradients.
+struct UpdateInputs {
+  ValueId loss = ValueId::none;
+  ValueId loss_scale = ValueId::none;
+};
+
+// Appends norms, clipping and AdamW. `gradients`, scaled, in the order of `specs`; where the loss or the norm is not
+// finite, nothing is updated. With both clips on, the global norm is that of the gradients after the clip per layer, so
+// that neither undoes the other. Outputs "grad_norm" (1) of the scaled gradients, before any clipping.
 void append_update(Graph& graph, const std::vector<ParameterSpec>& specs, const std::vector<ValueId>& parameters,
-                   const std::vector<ValueId>& gradients, ValueId loss, const UpdateOptions& options);
+                   const std::vector<ValueId>& gradients, const UpdateInputs& inputs, const UpdateOptions& options);
 
 }  // namespace lamina

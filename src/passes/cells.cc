@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "graph/schema.h"
 
 namespace lamina {
 
@@ -57,9 +58,20 @@ bool CellBuilder::fits(size_t at, const std::vector<const Node*>& parts, const N
   return true;
 }
 
+bool CellBuilder::take_precision(const std::vector<const Node*>& parts, Node& made) {
+  const Node* first = nullptr;
+  for (const Node* part : parts) {
+    if (schema(part->op).operands == 0) continue;
+    if (first != nullptr && part->precision != first->precision) return false;
+    first = part;
+  }
+  if (first != nullptr) made.precision = first->precision;
+  return true;
+}
+
 bool CellBuilder::replace(const Node* at, const std::vector<const Node*>& parts, Node made) {
   const size_t place = index(at);
-  if (!fits(place, parts, made)) return false;
+  if (!fits(place, parts, made) || !take_precision(parts, made)) return false;
   for (const Node* part : parts) gone_[index(part)] = true;
   gone_[place] = false;
   for (ValueId id : graph_.nodes[place].inputs)

@@ -23,7 +23,8 @@ class CellBuilder {
   bool is_output(ValueId value) const { return outputs_[static_cast<size_t>(value)]; }
 
   // `made` takes the place of the node `at`, and `parts` (which hold `at`) go. False, and nothing happens, where an
-  // input of `made` is not there yet at that place, or one of its outputs is read before.
+  // input of `made` is not there yet at that place, one of its outputs is read before, or the parts have operands of
+  // different precision; `made` gets theirs.
   bool replace(const Node* at, const std::vector<const Node*>& parts, Node made);
   // A value for what one node keeps to itself while it runs.
   ValueId workspace(const std::string& name, const Shape& shape);
@@ -35,6 +36,7 @@ class CellBuilder {
 
  private:
   size_t index(const Node* node) const { return static_cast<size_t>(node - graph_.nodes.data()); }
+  static bool take_precision(const std::vector<const Node*>& parts, Node& made);
   bool fits(size_t at, const std::vector<const Node*>& parts, const Node& made) const;
 
   Graph& graph_;

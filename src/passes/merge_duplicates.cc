@@ -31,7 +31,7 @@ bool merge_duplicates(Graph& graph, const PassContext&) {
   kept.reserve(graph.nodes.size());
   for (Node& node : graph.nodes) {
     bool fixed = writes_in_place(graph, node);
-    std::string key = fmt::format("{}{}", op_name(node.op), attrs_text(node.attrs));
+    std::string key = fmt::format("{}{}{}", op_name(node.op), attrs_text(node.attrs), dtype_name(node.precision));
     for (ValueId& id : node.inputs) {
       if (id != ValueId::none && to[static_cast<size_t>(id)] != ValueId::none) id = to[static_cast<size_t>(id)];
       fixed = fixed || (id != ValueId::none && written[static_cast<size_t>(graph.root(id))]);

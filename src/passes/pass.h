@@ -13,10 +13,16 @@
 
 namespace lamina {
 
+struct NodePrecision {
+  std::string node;  // name
+  Dtype dtype = Dtype::f32;
+};
+
 struct PassContext {
-  int32_t panel_width = 16;                // nr of the kernels that will run: the layout of weights
-  NodeId backward{INT32_MAX};              // ids from here on are the backward side, and what follows it
-  std::span<const NodeId> recompute = {};  // forward nodes whose results the backward side makes again
+  int32_t panel_width = 16;                       // nr of the kernels that will run: the layout of weights
+  NodeId backward{INT32_MAX};                     // ids from here on are the backward side, and what follows it
+  std::span<const NodePrecision> precision = {};  // of forward nodes; others are fp32
+  std::span<const NodeId> recompute = {};         // forward nodes whose results the backward side makes again
 };
 
 struct Pass {

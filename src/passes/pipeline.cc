@@ -9,6 +9,9 @@
 namespace lamina {
 
 bool fold_branches(Graph& graph, const PassContext& context);
+bool set_precision(Graph& graph, const PassContext& context);
+bool insert_casts(Graph& graph, const PassContext& context);
+bool fuse_casts(Graph& graph, const PassContext& context);
 bool fold_identities(Graph& graph, const PassContext& context);
 bool remove_dead(Graph& graph, const PassContext& context);
 bool merge_duplicates(Graph& graph, const PassContext& context);
@@ -29,8 +32,9 @@ bool share_storage(Graph& graph, const PassContext& context);
 
 namespace {
 
-constexpr std::array<Pass, 5> kForwardPasses{{
+constexpr std::array<Pass, 6> kForwardPasses{{
     {"fold_branches", fold_branches, "choices of the configuration are made: no branch is left at run time", true},
+    {"set_precision", set_precision, "what products round their operands to, part by part", true},
     {"fold_identities", fold_identities, "dropout that is off, scaling by 1, reshapes to the same shape"},
     {"remove_dead", remove_dead, "what no output and no update needs"},
     {"merge_duplicates", merge_duplicates, "equal nodes with equal inputs"},
@@ -49,12 +53,14 @@ constexpr std::array<Pass, 9> kWholePasses{{
     {"set_layout", set_layout, "weights and their gradients and moments lie in panels", true},
 }};
 
-constexpr std::array<Pass, 7> kMemoryPasses{{
+constexpr std::array<Pass, 9> kMemoryPasses{{
     {"recompute", recompute, "the backward side makes again what is not worth its memory"},
     {"fuse_qkv", fuse_qkv, "three projections in one"},
     {"fuse_gelu", fuse_gelu, "GELU in the product before it"},
     {"fuse_layernorm", fuse_layernorm, "a layernorm in the packing of the rows of the product after it"},
     {"fuse_residual", fuse_residual, "dropout and residual in the product before them; the embeddings in one"},
+    {"insert_casts", insert_casts, "operands of 16 bits are cast before the products that take them"},
+    {"fuse_casts", fuse_casts, "casts move into what makes their operand or reads their result"},
     {"order_for_memory", order_for_memory, "a node runs earlier where that frees memory"},
     {"share_storage", share_storage, "an output takes the place of an input that is not read again"},
 }};

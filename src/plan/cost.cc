@@ -19,8 +19,8 @@ double efficiency(WorkKind kind) {
   return 1.0;
 }
 
-double seconds(Op op, const Work& work, const Rates& rates) {
-  const double operations = work.operations / (rates.flops_per_s * efficiency(schema(op).work.kind));
+double seconds(Op op, const Work& work, const Rates& rates, double speed = 1.0) {
+  const double operations = work.operations / (rates.flops_per_s * speed * efficiency(schema(op).work.kind));
   return std::max(operations, work.bytes() / rates.bytes_per_s);
 }
 
@@ -28,9 +28,9 @@ double seconds(Op op, const Work& work, const Rates& rates) {
 
 Rates typical_rates(Isa isa) {
   switch (isa) {
-    case Isa::avx512: return {200e9, 30e9};
-    case Isa::avx2: return {100e9, 15e9};
-    default: return {20e9, 20e9};
+    case Isa::avx512: return {.flops_per_s = 200e9, .bytes_per_s = 30e9};
+    case Isa::avx2: return {.flops_per_s = 100e9, .bytes_per_s = 15e9};
+    default: return {.flops_per_s = 20e9, .bytes_per_s = 20e9};
   }
 }
 
@@ -65,7 +65,10 @@ double node_seconds(const Graph& graph, const Node& node, const Rates& rates) {
 
 double program_seconds(const Plan& plan, const PlanProgram& program, const Rates& rates) {
   double total = 0.0;
-  for (const PlanStep& step : program.steps) total += seconds(step.op, work_of(plan, step), rates);
+  for (const PlanStep& step : program.steps) {
+    const bool narrow = step.precision != Dtype::f32 && step.kernel.find(".f32.") == std::string::npos;
+    total += seconds(step.op, work_of(plan, step), rates, narrow ? rates.narrow : 1.0);
+  }
   return total;
 }
 

@@ -9,6 +9,7 @@ namespace lamina {
 
 struct Rates {
   double flops_per_s = 0.0;  // fp32 multiply-adds, all threads together
+  double narrow = 1.0;       // what products in another arithmetic than fp32 come to, over that
   double bytes_per_s = 0.0;  // of memory that is read and written back, all threads together
 };
 

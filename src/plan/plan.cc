@@ -41,6 +41,7 @@ class Digest {
   void add(const PlanStep& step) {
     add(std::string_view(step.kernel));
     add(step.op);
+    if (step.precision != Dtype::f32) add(step.precision);
     std::visit([&](const auto& attrs) { for_each_field(attrs, [&](const char*, const auto& field) { add(field); }); },
                step.attrs);
     for (const std::vector<int32_t>* list : {&step.in, &step.out}) {

@@ -42,7 +42,8 @@ struct PlanStep {
   Op op{};
   std::string kernel;  // id
   Attrs attrs;
-  std::vector<int32_t> in;  // indices into Plan::tensors; −1: an absent optional input
+  Dtype precision = Dtype::f32;  // of operands of products
+  std::vector<int32_t> in;       // indices into Plan::tensors; −1: an absent optional input
   std::vector<int32_t> out;
   int64_t tasks = 0;
 };

@@ -13,7 +13,13 @@ namespace {
 
 class Planner {
  public:
-  explicit Planner(Isa isa) : table_(kernel_table(isa)) { plan_.isa = isa; }
+  Planner(Isa isa, const Arithmetics& arithmetics)
+      : table_(kernel_table(isa)), bf16_(kernel_table(isa, arithmetics.bf16)) {
+    plan_.isa = isa;
+    if (bf16_ == nullptr)
+      throw_error(ErrorCode::unsupported, "no kernels: arithmetic {} on {}", arithmetic_name(arithmetics.bf16),
+                  isa_name(isa));
+  }
 
   void add(const Graph& graph) {
     tensor_of_.assign(graph.values.size(), -1);
@@ -120,38 +126,50 @@ class Planner {
     LAMINA_CHECK(index >= 0, "value {} has no storage", graph[id].name);
     PlanTensor view = plan_.tensors[static_cast<size_t>(index)];
     const Type& type = graph[id].type;
-    if (view.shape == type.shape && view.layout == type.layout) return index;
+    if (view.shape == type.shape && view.layout == type.layout && view.dtype == type.dtype) return index;
     view.name = graph[id].name;
     view.shape = type.shape;
     view.layout = type.layout;
+    view.dtype = type.dtype;
     return index = push(std::move(view));
   }
 
+  // The table of an arithmetic has products only.
+  const Kernel* kernel_of(const Node& node) const {
+    const KernelTable* narrow = node.precision == Dtype::bf16 ? bf16_ : nullptr;
+    const Kernel* kernel = narrow == nullptr ? nullptr : find_kernel(*narrow, node.op);
+    return kernel == nullptr ? find_kernel(table_, node.op) : kernel;
+  }
+
   PlanStep step(const Graph& graph, const Node& node) {
-    const Kernel* kernel = find_kernel(table_, node.op);
+    const Kernel* kernel = kernel_of(node);
     if (kernel == nullptr)
       throw_error(ErrorCode::unsupported, "no kernel: op {} on {}", op_name(node.op), isa_name(plan_.isa));
-    PlanStep step{node.name, node.op, kernel->id, node.attrs, {}, {}, 0};
+    PlanStep step{node.name, node.op, kernel->id, node.attrs, node.precision, {}, {}, 0};
     for (ValueId id : node.inputs) step.in.push_back(tensor(graph, id));
     for (ValueId id : node.outputs) step.out.push_back(tensor(graph, id));
+    // Kernels ask which operands are present, and look at no byte of them yet.
+    static std::byte present;
     const auto bind = [&](const std::vector<int32_t>& list) {
       std::vector<TensorArg> args(list.size());
       for (size_t i = 0; i < list.size(); ++i) {
         if (list[i] < 0) continue;
         const PlanTensor& tensor = plan_.tensors[static_cast<size_t>(list[i])];
-        args[i] = {nullptr, tensor.shape, tensor.layout};
+        args[i] = {&present, tensor.shape, tensor.layout, tensor.dtype};
       }
       return args;
     };
     const std::vector<TensorArg> in = bind(step.in), out = bind(step.out);
     const void* attrs = std::visit([](const auto& a) -> const void* { return &a; }, step.attrs);
-    const Args args{in.data(), out.data(), static_cast<int32_t>(in.size()), static_cast<int32_t>(out.size()), attrs};
+    const Args args{in.data(), out.data(),    static_cast<int32_t>(in.size()), static_cast<int32_t>(out.size()),
+                    attrs,     step.precision};
     step.tasks = kernel->tasks(args);
     plan_.scratch_bytes = std::max(plan_.scratch_bytes, (kernel->scratch(args) + 63) / 64 * 64);
     return step;
   }
 
   const KernelTable& table_;
+  const KernelTable* bf16_;  // of products with such operands
   Plan plan_;
   std::unordered_map<std::string, int32_t> by_name_;
   std::vector<int32_t> tensor_of_;  // of the values of the graph being added
@@ -160,8 +178,8 @@ class Planner {
 
 }  // namespace
 
-Plan make_plan(std::span<const Graph> graphs, Isa isa) {
-  Planner planner(isa);
+Plan make_plan(std::span<const Graph> graphs, Isa isa, const Arithmetics& arithmetics) {
+  Planner planner(isa, arithmetics);
   for (const Graph& graph : graphs) planner.add(graph);
   return planner.take();
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "graph/graph.h"
+#include "kernels/kernel.h"
 #include "plan/plan.h"
 
 namespace lamina {
@@ -26,6 +27,6 @@ Placement place(std::span<const Interval> intervals);
 
 // Graphs that have passed whole_passes for this ISA. Tensors with equal names in the persistent and io regions are one
 // tensor; the graphs must agree on their types. Throws Error(unsupported) naming the op where the ISA has no kernel.
-Plan make_plan(std::span<const Graph> graphs, Isa isa);
+Plan make_plan(std::span<const Graph> graphs, Isa isa, const Arithmetics& arithmetics = {});
 
 }  // namespace lamina

@@ -3,12 +3,14 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/half.h"
 #include "graph/schema.h"
+#include "kernels/ref/math.h"
 
 namespace lamina {
 namespace {
 
-bool is_float(Dtype dtype) { return dtype == Dtype::f32; }
+bool is_float(Dtype dtype) { return dtype == Dtype::f32 || is_16_bit(dtype); }
 
 template <typename S>
 ref::RefTensor<S> zeros(const Type& type) {
@@ -47,6 +49,9 @@ class Run {
   void node(const Node& node) {
     ref::RefCall<S> call;
     for (ValueId id : node.inputs) call.in.push_back(id == ValueId::none ? nullptr : where_[static_cast<size_t>(id)]);
+    std::vector<Tensor> rounded(call.in.size());
+    if (is_narrow(node)) round_operands(node, call, rounded);
+    call.precision = node.precision;
     for (ValueId id : node.outputs) {
       Tensor& out = computed_[static_cast<size_t>(id)];
       out = zeros<S>(graph_[id].type);
@@ -60,7 +65,11 @@ class Run {
       call.attrs = std::visit([](const auto& attrs) -> const void* { return &attrs; }, node.attrs);
       ref::run<S>(node.op, call);
     }
-    for (ValueId id : node.outputs) update(id);
+    for (ValueId id : node.outputs) {
+      if (is_16_bit(graph_[id].type.dtype))
+        ref::round_values(computed_[static_cast<size_t>(id)], graph_[id].type.dtype);
+      update(id);
+    }
   }
 
   void drop(ValueId id) { computed_[static_cast<size_t>(id)] = {}; }
@@ -70,6 +79,16 @@ class Run {
   }
 
  private:
+  void round_operands(const Node& node, ref::RefCall<S>& call, std::vector<Tensor>& rounded) const {
+    const uint32_t operands = operands_of(node);
+    for (size_t i = 0; i < call.in.size(); ++i) {
+      if (call.in[i] == nullptr || ((operands >> i) & 1u) == 0) continue;
+      rounded[i] = *call.in[i];
+      ref::round_values(rounded[i], node.precision);
+      call.in[i] = &rounded[i];
+    }
+  }
+
   void declare(size_t i) {
     const Value& value = graph_.values[i];
     auto found = named_.find(value.name);

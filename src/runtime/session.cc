@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "kernels/arithmetic.h"
 
 namespace lamina {
 namespace {
@@ -32,6 +33,11 @@ void check_memory(const Plan& plan, int threads, int64_t limit) {
     throw_error(ErrorCode::memory,
                 "not enough memory for the plan: this machine, expected at least {} bytes available, got {}", needed,
                 available);
+}
+
+bool can_run(const Kernel& kernel) {
+  const KernelTable& table = table_of(kernel);
+  return cpu_has(table.isa, table.arithmetic);
 }
 
 }  // namespace
@@ -88,7 +94,7 @@ void Session::bind() {
         continue;
       }
       const PlanTensor& tensor = plan_.tensors[static_cast<size_t>(index)];
-      operands_.push_back({address(tensor), tensor.shape, tensor.layout});
+      operands_.push_back({address(tensor), tensor.shape, tensor.layout, tensor.dtype});
     }
     return first;
   };
@@ -98,7 +104,7 @@ void Session::bind() {
     for (const PlanStep& step : program.steps) {
       const Kernel*& kernel = kernels[step.kernel];
       if (kernel == nullptr) kernel = find_kernel_by_id(step.kernel);
-      if (kernel == nullptr || kernel->op != step.op || !cpu_has(plan_.isa))
+      if (kernel == nullptr || kernel->op != step.op || !can_run(*kernel))
         throw_error(ErrorCode::invalid, "plan does not fit this machine: step {} needs kernel {}", step.name,
                     step.kernel);
       Args args;
@@ -107,6 +113,10 @@ void Session::bind() {
       args.n_in = static_cast<int32_t>(step.in.size());
       args.n_out = static_cast<int32_t>(step.out.size());
       args.attrs = std::visit([](const auto& attrs) -> const void* { return &attrs; }, step.attrs);
+      args.precision = step.precision;
+      LAMINA_CHECK(kernel->tasks(args) == step.tasks && kernel->scratch(args) <= plan_.scratch_bytes,
+                   "step {} of the plan: {} tasks and {} bytes of scratch, its kernel wants {} and {}", step.name,
+                   step.tasks, plan_.scratch_bytes, kernel->tasks(args), kernel->scratch(args));
       for_each_phase(*kernel, args, step.tasks, [&](int64_t first, int64_t end) {
         launches.push_back({kernel->run, args, first, end - first});
       });

@@ -21,6 +21,19 @@ constexpr const char* kOptimizer = "/optimizer.safetensors";
 
 Json optional_json(const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); }
 
+Json scale_json(const std::optional<LossScale>& scale) {
+  return scale ? Json{{"scale", scale->scale}, {"good_steps", scale->good_steps}} : Json(nullptr);
+}
+
+// None in checkpoints from before there was one.
+std::optional<LossScale> parse_scale(const JsonReader& read) {
+  if (!read.present() || read.is_null()) return std::nullopt;
+  const JsonReader scale = read["scale"];
+  const LossScale out{.scale = scale.as<double>(), .good_steps = read["good_steps"].count()};
+  if (!(out.scale >= 1.0)) scale.refuse("a number from 1 on");
+  return out;
+}
+
 std::vector<int64_t> sizes_of(const Shape& shape) {
   std::vector<int64_t> out;
   for (int i = 0; i < shape.rank; ++i) out.push_back(shape[i]);
@@ -75,6 +88,7 @@ Json state_json(const TrainState& state) {
           {"tokens", state.tokens},
           {"skipped", state.skipped},
           {"skips_in_a_row", state.skips_in_a_row},
+          {"loss_scale", scale_json(state.loss_scale)},
           {"loss", optional_json(state.loss)},
           {"valid_loss", optional_json(state.valid_loss)},
           {"evaluation_due", state.evaluation_due},
@@ -89,6 +103,7 @@ TrainState parse_state(const Json& value, const std::string& where) {
           .tokens = read["tokens"].count(),
           .skipped = read["skipped"].count(),
           .skips_in_a_row = read["skips_in_a_row"].count(),
+          .loss_scale = parse_scale(read["loss_scale"]),
           .loss = read["loss"].number(),
           .valid_loss = read["valid_loss"].number(),
           .evaluation_due = read["evaluation_due"].as<bool>(),

@@ -13,19 +13,21 @@
 #include "model/config.h"
 #include "model/parameters.h"
 #include "runtime/session.h"
+#include "train/loss_scale.h"
 
 namespace lamina {
 
 // What is counted from step to step.
 struct TrainState {
-  int64_t step = 0;                       // the last one that was taken
-  int64_t updates = 0;                    // steps that were not skipped: AdamW's count
-  int64_t tokens = 0;                     // valid targets so far
-  int64_t skipped = 0;                    // steps
-  int64_t skips_in_a_row = 0;             // up to now
-  std::optional<double> loss = {};        // of the last step that was not skipped
-  std::optional<double> valid_loss = {};  // the last one
-  bool evaluation_due = false;            // a signal cut the validation after `step` short
+  int64_t step = 0;                          // the last one that was taken
+  int64_t updates = 0;                       // steps that were not skipped: AdamW's count
+  int64_t tokens = 0;                        // valid targets so far
+  int64_t skipped = 0;                       // steps
+  int64_t skips_in_a_row = 0;                // up to now
+  std::optional<LossScale> loss_scale = {};  // where it is dynamic
+  std::optional<double> loss = {};           // of the last step that was not skipped
+  std::optional<double> valid_loss = {};     // the last one
+  bool evaluation_due = false;               // a signal cut the validation after `step` short
   std::optional<double> best_valid_loss = {};
   int64_t best_step = 0;
 

@@ -151,7 +151,7 @@ void MetricsFile::write(const StepRecord& r) {
                {"loss", number_or_null(r.loss)},
                {"lr", r.lr},
                {"grad_norm", number_or_null(r.grad_norm)},
-               {"loss_scale", 1.0},
+               {"loss_scale", r.loss_scale},
                {"step_ms", r.step_ms},
                {"tokens_per_s", r.tokens_per_s},
                {"peak_fraction", r.peak_fraction}};
@@ -207,6 +207,7 @@ void EventFile::write(const StepRecord& r) {
   add("loss", r.loss);
   add("lr", r.lr);
   add("grad_norm", r.grad_norm);
+  add("loss_scale", r.loss_scale);
   add("step_ms", r.step_ms);
   add("tokens_per_s", r.tokens_per_s);
   add("peak_fraction", r.peak_fraction);

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "io/text_files.h"
 #include "io/token_file.h"
+#include "train/precision.h"
 
 namespace lamina {
 namespace {
@@ -61,6 +62,7 @@ void validate(const ShapeOptions& options) {
   for_each_shape_option(options, [](const OptionRow& row, const auto& field) { check_value(row, field); });
   (void)memory_limit_bytes(options.memory_limit);
   (void)recompute_options(options);
+  (void)parse_precision(options.precision);
   skipped_passes(options.passes);
   (void)select_isa();  // throws where LAMINA_ISA names what is not there
 }
@@ -134,6 +136,9 @@ CompileOptions compile_options(const ShapeOptions& options, const ModelConfig& c
   out.isa = select_isa();
   out.pipeline.skip = skipped_passes(options.passes);
   out.recompute = recompute_options(options);
+  const Precision precision = parse_precision(options.precision);
+  out.precision = precision.map;
+  out.arithmetics = choose_arithmetics(out.isa, precision);
   return out;
 }
 

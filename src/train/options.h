@@ -33,6 +33,7 @@ struct ShapeOptions {
   std::optional<int64_t> threads;  // none: every processor this process may use
   std::string memory_limit;        // empty: what the machine has
   std::string recompute = "auto";
+  std::string precision = "fp32";
   std::vector<std::string> passes;
 };
 
@@ -61,6 +62,10 @@ void for_each_shape_option(O& o, F&& f) {
               "what the backward side makes again in place of keeping it: none; auto: what costs next to nothing, or "
               "with --memory-limit the cheapest that fits; or kinds, as in layernorm,gelu,attention,linear"},
     o.recompute);
+  f(OptionRow{"precision", "WORD",
+              "operands of products: fp32; mixed: bf16, multiplied as this CPU does it best; mixed-bf16: bf16 and bf16 "
+              "products only; mixed-fp16: fp16 with a loss scale; or a MAP.json from parts of the model to these"},
+    o.precision);
   f(OptionRow{"passes", "-NAME", "leave a pass of the compiler out; may be repeated"}, o.passes);
 }
 

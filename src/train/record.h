@@ -14,11 +14,13 @@ struct StepRecord {
   double loss = 0.0;   // not a number where there was no target
   double lr = 0.0;
   double grad_norm = 0.0;
+  double loss_scale = 1.0;
   bool finite = true;           // false: the step was skipped
   std::string not_finite = {};  // then: "loss", or the HuggingFace name of the tensor whose gradient it was
   double step_ms = 0.0;
   double tokens_per_s = 0.0;
   double peak_fraction = 0.0;
+  double limit_fraction = 0.0;            // of the peak of the arithmetic in use: what people are shown
   std::optional<double> valid_loss = {};  // after this step
 };
 

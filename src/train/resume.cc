@@ -14,7 +14,7 @@ using Json = nlohmann::json;
 constexpr std::string_view kFree[] = {
     "out",    "threads", "memory_limit", "log_every", "eval_every", "save_every",    "keep",           "max_skips",
     "resume", "model",   "data",         "tokenizer", "token_type", "invalid_utf8",  "valid_fraction", "vocab_size",
-    "valid",  "steps",   "epochs",       "seq",       "dropout",    "allow_changes", "recompute"};
+    "valid",  "steps",   "epochs",       "seq",       "dropout",    "allow_changes", "recompute",      "precision"};
 
 bool is_dropout(const std::string& key) { return key.ends_with("_pdrop"); }
 
@@ -90,7 +90,8 @@ Json deciding_settings(const Json& description) {
           {"seq", resolved["seq"]},
           {"steps", resolved["steps"]},
           {"decay_steps", resolved["decay_steps"]},
-          {"precision", description["precision"]},
+          {"precision", description["precision"] == "fp32" ? description["precision"] : description["precision_map"]},
+          {"arithmetic", description["arithmetic"]},
           {"isa", plan["isa"]},
           {"plan", plan["numbers"]}};
 }
@@ -98,7 +99,8 @@ Json deciding_settings(const Json& description) {
 Changes compare_settings(const Json& stored, const Json& given, int64_t steps_done) {
   Changes out;
   const auto part = [](const Json& settings, const char* key) {
-    return settings.is_object() ? settings.value(key, Json()) : Json();
+    const Json absent = std::string_view(key) == "arithmetic" ? Json::object() : Json();  // before there was a choice
+    return settings.is_object() ? settings.value(key, absent) : absent;
   };
   for_each_difference(part(stored, "config"), part(given, "config"),
                       [&](const std::string& key, const Json& before, const Json& now) {
@@ -112,7 +114,7 @@ Changes compare_settings(const Json& stored, const Json& given, int64_t steps_do
                       [&](const std::string& key, const Json& before, const Json& now) {
                         out.others.push_back(difference("data, " + key, before, now));
                       });
-  for (const char* key : {"seq", "precision", "isa"})
+  for (const char* key : {"seq", "precision", "arithmetic", "isa"})
     if (part(stored, key) != part(given, key))
       out.others.push_back(difference(key, part(stored, key), part(given, key)));
   const bool more_or_fewer = part(stored, "steps") != part(given, "steps");

@@ -12,6 +12,7 @@
 #include "io/folder.h"
 #include "io/hf_config.h"
 #include "io/json.h"
+#include "train/precision.h"
 #include "train/resume.h"
 #include "train/version.h"
 
@@ -117,7 +118,9 @@ Json describe_run(const RunDescription& run) {
                 {"train_fingerprint", fingerprint(run.data.train)},
                 {"valid_fingerprint", fingerprint(run.data.valid)}}},
               {"tokenizer", run.data.tokenizer_source},
-              {"precision", "fp32"},
+              {"precision", run.options.precision},
+              {"precision_map", precision_map_json(run.precision)},
+              {"arithmetic", arithmetics_json(run.precision, run.arithmetics)},
               {"plan",
                {{"digest", run.plan.digest},
                 {"numbers", run.plan.numbers},

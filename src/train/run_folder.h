@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "kernels/kernel.h"
+#include "model/precision.h"
 #include "train/data.h"
 #include "train/options.h"
 #include "train/weights.h"
@@ -36,6 +38,8 @@ struct RunDescription {
   const Data& data;
   const Plan& plan;
   const std::string& recompute;  // what the plan makes again, in words
+  const std::vector<PartPrecision>& precision;
+  const Arithmetics& arithmetics;
   int64_t seq = 0;
   int64_t steps = 0;
   int64_t decay_steps = 0;

@@ -174,6 +174,7 @@ TrainStep::TrainStep(Session& session, const TrainStepOptions& options)
   rng_[0] = static_cast<int64_t>(options.seed);
   loss_scale_ = session.floats("loss_scale");
   loss_scale_[0] = 1.0f;
+  if (options.dynamic_loss_scale) scale_ = LossScale{};
   hyper_ = session.floats("hyper");
   grad_norm_ = session.floats("grad_norm");
   for (const PlanTensor& tensor : session.plan().tensors)
@@ -197,7 +198,8 @@ void TrainStep::set_hyper(double lr) {
 
 StepResult TrainStep::backward(std::span<const Row> rows, int64_t step) {
   inputs_.check(rows, capacity());
-  StepResult result{.tokens = count_targets(rows)};
+  StepResult result{.tokens = count_targets(rows), .loss_scale = scale_ ? scale_->scale : 1.0};
+  loss_scale_[0] = static_cast<float>(result.loss_scale);
   if (result.tokens == 0) return result;
   inputs_.set_target_weight(static_cast<float>(1.0 / static_cast<double>(result.tokens)));
   rng_[1] = step;
@@ -219,9 +221,12 @@ void TrainStep::update(double lr, StepResult& result) {
 }
 
 void TrainStep::finish(StepResult& result) {
-  result.grad_norm = grad_norm_[0];
-  result.finite = std::isfinite(inputs_.loss()) && std::isfinite(grad_norm_[0]);  // what clip_factor saw
+  result.grad_norm = static_cast<double>(grad_norm_[0]) / result.loss_scale;
+  const bool finite_loss = std::isfinite(inputs_.loss());
+  result.finite = finite_loss && std::isfinite(grad_norm_[0]);  // what clip_factor saw
+  result.overflow = finite_loss && !result.finite;
   if (result.finite) ++updates_;
+  if (scale_ && finite_loss) scale_ = next_loss_scale(*scale_, result.overflow);  // the loss itself is not scaled
 }
 
 StepResult TrainStep::step(std::span<const Row> rows, int64_t step, double lr) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "runtime/session.h"
+#include "train/loss_scale.h"
 
 namespace lamina {
 
@@ -70,13 +72,16 @@ struct TrainStepOptions {
   int64_t accumulate = 1;  // what the plan was compiled for
   double beta1 = 0.9;      // as well
   double beta2 = 0.999;
+  bool dynamic_loss_scale = false;  // for gradients in fp16; else the scale is 1
 };
 
 struct StepResult {
   double loss = 0.0;       // mean over the valid targets of the whole step
   double grad_norm = 0.0;  // of that mean's gradient, before any clipping
   int64_t tokens = 0;      // valid targets; 0: nothing was done
-  bool finite = true;      // false: the step was skipped, weights and moments are as they were
+  double loss_scale = 1.0;
+  bool finite = true;     // false: the step was skipped, weights and moments are as they were
+  bool overflow = false;  // then: the loss is finite, its gradient is not
 };
 
 class TrainStep {
@@ -99,6 +104,10 @@ class TrainStep {
   int64_t updates() const { return updates_; }
   void set_updates(int64_t updates) { updates_ = updates; }
 
+  // None where it is not dynamic. Part of the state of a run as well.
+  const std::optional<LossScale>& loss_scale() const { return scale_; }
+  void set_loss_scale(const LossScale& scale) { scale_ = scale; }
+
   // The parameter whose gradient was not finite in the step before; of several, the first one on the way back from the
   // loss. Empty where all were finite.
   std::string_view bad_gradient() const;
@@ -117,6 +126,7 @@ class TrainStep {
   std::span<float> loss_scale_, hyper_, grad_norm_;
   std::vector<std::pair<std::string, std::span<float>>> square_sums_;  // by parameter, in the model's order
   int64_t updates_ = 0;
+  std::optional<LossScale> scale_;
 };
 
 // Throws Error(invalid) where so many steps in a row, up to `step`, were not finite that a run should end.

@@ -1,5 +1,6 @@
 #include "train/trainer.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <filesystem>
@@ -17,6 +18,7 @@
 #include "train/flops.h"
 #include "train/init.h"
 #include "train/metrics.h"
+#include "train/precision.h"
 #include "train/resume.h"
 #include "train/run_folder.h"
 #include "train/saver.h"
@@ -149,6 +151,9 @@ class Run {
     plan_steps();
     specs_ = parameter_specs(config_);
     request.isa = kept_isa(request.isa);
+    precision_ = precision_of_parts(request.precision, config_);
+    request.arithmetics = kept_arithmetics(request.isa, stored_arithmetics(), parse_precision(options_.precision));
+    arithmetics_ = request.arithmetics;
     Compiled compiled = compile(config_, request);
     isa_ = request.isa;
     const int64_t limit = memory_limit_bytes(options_.memory_limit);
@@ -161,7 +166,8 @@ class Run {
     train_step_.emplace(*session_, TrainStepOptions{.seed = static_cast<uint64_t>(options_.seed),
                                                     .accumulate = options_.accumulate,
                                                     .beta1 = options_.betas[0],
-                                                    .beta2 = options_.betas[1]});
+                                                    .beta2 = options_.betas[1],
+                                                    .dynamic_loss_scale = needs_loss_scale(precision_)});
     eval_step_.emplace(*session_);
   }
 
@@ -187,6 +193,11 @@ class Run {
     return *stored;
   }
 
+  // What the run multiplied 16-bit operands with when it was saved.
+  nlohmann::json stored_arithmetics() const {
+    return found_ && found_->settings.is_object() ? found_->settings.value("arithmetic", nlohmann::json()) : nullptr;
+  }
+
   void introduce(const Compiled& compiled) {
     const auto list = [&](bool decay) {
       const DecayGroup group = decay_group(specs_, decay);
@@ -198,10 +209,12 @@ class Run {
                            config_.n_embd, config_.vocab_size));
     hooks_.say(fmt::format("data: {} ids to train on in {} windows of {}, {} for validation", data_.train.size(),
                            train_batches_->windows(), seq_, data_.valid.size()));
-    hooks_.say(
-        fmt::format("plan {}: {} threads, {} kernels, fp32, nothing emulated; {} bytes ({}), compiled in {:.1f} ms",
-                    result_.plan_digest, session_->threads(), isa_name(isa_), result_.plan_bytes,
-                    bytes_text(result_.plan_bytes), compiled.compile_ms));
+    hooks_.say(fmt::format("plan {}: {} threads, {} kernels, {}; {} bytes ({}), compiled in {:.1f} ms",
+                           result_.plan_digest, session_->threads(), isa_name(isa_), options_.precision,
+                           result_.plan_bytes, bytes_text(result_.plan_bytes), compiled.compile_ms));
+    if (options_.precision != "fp32") hooks_.say("precision: " + precision_map_text(precision_));
+    for (const std::string& warning : emulation_warnings(isa_, precision_, arithmetics_))
+      hooks_.say("warning: " + warning);
     if (compiled.recomputed_nodes > 0)
       hooks_.say(fmt::format("recompute: {}, predicted to take {:.2f} % of a step", compiled.recompute.chosen.what,
                              100.0 * compiled.recompute.chosen.slowdown));
@@ -219,6 +232,8 @@ class Run {
                                  .data = data_,
                                  .plan = session_->plan(),
                                  .recompute = recompute,
+                                 .precision = precision_,
+                                 .arithmetics = arithmetics_,
                                  .seq = seq_,
                                  .steps = steps_,
                                  .decay_steps = rate_.decay_steps,
@@ -248,6 +263,7 @@ class Run {
     if (found_) {
       load_checkpoint(found_->path, *session_, config_, specs_);
       train_step_->set_updates(state_.updates);
+      if (train_step_->loss_scale() && state_.loss_scale) train_step_->set_loss_scale(*state_.loss_scale);
       hooks_.say(fmt::format("going on after step {}: {}", state_.step, found_->path));
       return;
     }
@@ -264,6 +280,7 @@ class Run {
 
   void start() {
     result_.peak_gflops_before = fma_peak_gflops(isa_, session_->team(), kPeakSeconds);
+    limit_over_peak_ = product_peaks(session_->plan(), session_->team(), kPeakSeconds).all;
     hooks_.begin();
     make_folder(options_.out);
     if (!lock_) {
@@ -353,14 +370,17 @@ class Run {
     record.tokens = step.tokens;
     record.loss = step.tokens > 0 ? step.loss : std::nan("");
     record.grad_norm = step.grad_norm;
+    record.loss_scale = step.loss_scale;
     record.finite = step.finite;
-    if (!step.finite) record.not_finite = std::isfinite(step.loss) ? bad_tensor() : "loss";
+    if (!step.finite) record.not_finite = step.overflow ? gradient_name(specs_, train_step_->bad_gradient()) : "loss";
     const double tokens = static_cast<double>(step.tokens), seconds = record.step_ms * 1e-3;
     record.tokens_per_s = tokens / seconds;
     record.peak_fraction =
         peak_fraction(model_flops_per_token(config_, seq_) * tokens, seconds, result_.peak_gflops_before);
+    record.limit_fraction = record.peak_fraction / limit_over_peak_;
     state_.step = record.step;
     state_.updates = train_step_->updates();
+    state_.loss_scale = train_step_->loss_scale();
     state_.tokens += step.tokens;
     own_tokens_ += step.tokens;
     step_seconds_ += seconds;
@@ -368,13 +388,6 @@ class Run {
       hooks_.say(fmt::format("step {}: nothing to learn, its rows hold no target", record.step));
     else if (step.finite)
       state_.loss = step.loss;
-  }
-
-  // HuggingFace's name of the tensor whose gradient was not finite; several parameters may lie in one.
-  std::string bad_tensor() const {
-    for (const ParameterSpec& spec : specs_)
-      if (spec.name == train_step_->bad_gradient()) return spec.hf.name;
-    return "grad_norm";  // every gradient is finite, the sum of their squares is not
   }
 
   // The mean over all of the validation data; nothing where a signal cut it short.
@@ -393,11 +406,19 @@ class Run {
       return;
     }
     ++state_.skipped;
+    if (state_.loss_scale && record.not_finite != "loss") return note_overflow(record);
     ++state_.skips_in_a_row;
     hooks_.say(fmt::format("step {} skipped: {} is not finite (loss {}, gradient norm {}; {} in a row)", record.step,
                            record.not_finite == "loss" ? "the loss" : "the gradient of " + record.not_finite,
                            record.loss, record.grad_norm, state_.skips_in_a_row));
     check_skips(state_.skips_in_a_row, options_.max_skips, record.step);
+  }
+
+  // The loss scale finds what fp16 holds: no fault of the run, unless there is nothing left to find.
+  void note_overflow(const StepRecord& record) {
+    check_loss_scale(record.loss_scale, record.step, specs_, train_step_->bad_gradient());
+    hooks_.say(fmt::format("step {} skipped: the gradient of {} is not finite at loss scale {}; {} from now on",
+                           record.step, record.not_finite, record.loss_scale, state_.loss_scale->scale));
   }
 
   void finish() {
@@ -415,13 +436,15 @@ class Run {
     result_.tokens_per_s = tokens / step_seconds_;
     result_.peak_fraction = peak_fraction(model_flops_per_token(config_, seq_) * tokens, step_seconds_,
                                           std::max(result_.peak_gflops_before, result_.peak_gflops_after));
-    if (result_.peak_fraction > 1.0)
+    result_.limit_fraction = result_.peak_fraction / limit_over_peak_;
+    if (result_.limit_fraction > 1.0)
       hooks_.say("warning: more than the measured peak: the machine was busy when it was measured");
-    hooks_.say(fmt::format(
-        "{} {} of {} steps: {:.0f} tokens/s, {:.0f} % of {:.1f} Gflop/s (peak {:.1f} before, {:.1f} after)",
-        result_.signal != 0 ? "stopped by a signal after" : "done:", state_.step, steps_, result_.tokens_per_s,
-        100.0 * result_.peak_fraction, std::max(result_.peak_gflops_before, result_.peak_gflops_after),
-        result_.peak_gflops_before, result_.peak_gflops_after));
+    hooks_.say(
+        fmt::format("{} {} of {} steps: {:.0f} tokens/s, {:.0f} % of {:.1f} Gflop/s (peak {:.1f} before, {:.1f} after)",
+                    result_.signal != 0 ? "stopped by a signal after" : "done:", state_.step, steps_,
+                    result_.tokens_per_s, 100.0 * result_.limit_fraction,
+                    limit_over_peak_ * std::max(result_.peak_gflops_before, result_.peak_gflops_after),
+                    limit_over_peak_ * result_.peak_gflops_before, limit_over_peak_ * result_.peak_gflops_after));
     hooks_.say(fmt::format("run folder: {}{}", options_.out, result_.signal != 0 ? "; --resume goes on with it" : ""));
   }
 
@@ -446,6 +469,9 @@ class Run {
   int64_t seq_ = 0, steps_ = 0;
   std::vector<ParameterSpec> specs_;
   Isa isa_ = Isa::portable;
+  std::vector<PartPrecision> precision_;
+  Arithmetics arithmetics_;
+  double limit_over_peak_ = 1.0;
   std::optional<Batches> train_batches_, valid_batches_;
   std::optional<Session> session_;
   std::optional<TrainStep> train_step_;

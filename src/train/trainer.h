@@ -33,6 +33,7 @@ struct TrainResult {
   int64_t best_step = 0;
   double tokens_per_s = 0.0;  // over the steps of this process alone
   double peak_fraction = 0.0;
+  double limit_fraction = 0.0;
   double peak_gflops_before = 0.0;
   double peak_gflops_after = 0.0;
   int64_t plan_bytes = 0;

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/half.h"
 #include "base/thread_team.h"
 #include "common/guarded_buffer.h"
 #include "kernels/kernel.h"
@@ -42,7 +43,13 @@ inline Layout layout_of(const Operand& operand, int32_t nr) {
 inline size_t storage_bytes(const Operand& operand, int32_t nr) {
   if (operand.kind == Operand::Kind::absent) return 0;
   const auto elements = static_cast<size_t>(storage_elements(operand.shape, layout_of(operand, nr)));
-  return elements * (operand.kind == Operand::Kind::i64 ? 8 : 4);
+  if (operand.kind == Operand::Kind::i64) return elements * 8;
+  return elements * (operand.kind == Operand::Kind::real ? static_cast<size_t>(dtype_bytes(operand.dtype)) : 4);
+}
+
+inline uint16_t to_16_bits(float x, Dtype dtype) { return dtype == Dtype::bf16 ? to_bf16(x) : to_f16(x); }
+inline float from_16_bits(uint16_t bits, Dtype dtype) {
+  return dtype == Dtype::bf16 ? from_bf16(bits) : from_f16(bits);
 }
 
 // The memory of one input.
@@ -54,6 +61,11 @@ inline GuardedBuffer to_storage(const Operand& operand, const ref::RefTensor<dou
     pack_panel(reals.data(), N, 1, reinterpret_cast<float*>(panels.data()), operand.shape[0], N, nr);
     return panels;
   }
+  if (is_16_bit(operand.dtype)) {
+    std::vector<uint16_t> halves;
+    for (float x : reals) halves.push_back(to_16_bits(x, operand.dtype));
+    return {halves.data(), halves.size() * sizeof(uint16_t)};
+  }
   if (operand.kind == Operand::Kind::real) return {reals.data(), reals.size() * sizeof(float)};
   if (operand.kind == Operand::Kind::i64) return {t.ints.data(), t.ints.size() * sizeof(int64_t)};
   const std::vector<int32_t> narrow(t.ints.begin(), t.ints.end());
@@ -62,6 +74,13 @@ inline GuardedBuffer to_storage(const Operand& operand, const ref::RefTensor<dou
 
 // Row-major values of an output; the padding of panels must be zero.
 inline std::vector<float> from_storage(const Operand& operand, const GuardedBuffer& buffer, int32_t nr) {
+  if (is_16_bit(operand.dtype)) {
+    std::vector<uint16_t> halves(buffer.size() / sizeof(uint16_t));
+    if (!halves.empty()) std::memcpy(halves.data(), buffer.data(), buffer.size());
+    std::vector<float> wide;
+    for (uint16_t bits : halves) wide.push_back(from_16_bits(bits, operand.dtype));
+    return wide;
+  }
   std::vector<float> memory(buffer.size() / sizeof(float));
   if (!memory.empty()) std::memcpy(memory.data(), buffer.data(), buffer.size());
   if (!operand.panel) return memory;
@@ -121,14 +140,15 @@ class KernelRunner {
     Bound bound;
     for (size_t i = 0; i < in.size(); ++i) {
       const bool absent = case_.in[i].kind == Operand::Kind::absent;
-      bound.in.push_back({absent ? nullptr : in[i].data(), case_.in[i].shape, layout_of(case_.in[i], nr_)});
+      bound.in.push_back(
+          {absent ? nullptr : in[i].data(), case_.in[i].shape, layout_of(case_.in[i], nr_), case_.in[i].dtype});
     }
     for (size_t o = 0; o < out.size(); ++o)
-      bound.out.push_back({out[o].data(), case_.out[o].shape, layout_of(case_.out[o], nr_)});
+      bound.out.push_back({out[o].data(), case_.out[o].shape, layout_of(case_.out[o], nr_), case_.out[o].dtype});
     for (const auto& [o, i] : aliases) bound.out[static_cast<size_t>(o)].data = in[static_cast<size_t>(i)].data();
     const void* attrs = std::visit([](const auto& a) { return static_cast<const void*>(&a); }, case_.attrs);
     bound.args = {bound.in.data(), bound.out.data(), static_cast<int32_t>(in.size()), static_cast<int32_t>(out.size()),
-                  attrs};
+                  attrs,           case_.precision};
     return bound;
   }
 

@@ -242,7 +242,7 @@ TEST_P(Reference, BackwardIsTheDerivativeOfForward) {
   const Derivative& d = derivatives()[GetParam()];
   int tried = 0;
   for (const OpCase& c : op_cases()) {
-    if (c.op != d.backward) continue;
+    if (c.op != d.backward || c.precision != Dtype::f32) continue;  // rounding has no derivative
     SCOPED_TRACE(c.name);
     const Inputs in = make_inputs(c);
     const std::vector<Real> out = run_reference<double>(c, in);

@@ -196,6 +196,7 @@ TEST_P(KernelValues, NormsTellFiniteFromNot) {
     EXPECT_EQ(factor(max_norm, 0.5), 1.0f);
   }
   EXPECT_EQ(factor(0.0, 1e30), 1.0f);
+  EXPECT_EQ(run(Op::clip_factor, ClipAttrs{1.0}, {reals({32.0}), reals({1.0}), reals({64.0})}, {{1}})[0][0], 0x1.0p-6f);
   EXPECT_NEAR(factor(1.0, 2.0), 0.5, 3e-7);
   for (double bad : {kNan, kInfinity, -kInfinity}) {
     std::vector<double> x(3000, 0.0);
@@ -214,20 +215,42 @@ Inputs adamw_inputs(size_t n, double param, double grad, double factor) {
           reals({factor})};
 }
 
-// Gradients 1.2 and 1.6 have norm 2; clipped to 1, the first moments are a tenth of 0.6 and 0.8.
-TEST_P(KernelValues, ClippingComesBeforeTheMoments) {
-  const Tensor grad = reals({1.2, 1.6});
-  const Floats sums = run(Op::square_sum, NoAttrs{}, {grad}, {{1}})[0];
-  const Floats norm = run(Op::norm, NoAttrs{}, {reals({sums[0]})}, {{1}})[0];
-  EXPECT_NEAR(norm[0], 2.0, 4e-7);
-  const Floats factor = run(Op::clip_factor, ClipAttrs{1.0}, {reals({norm[0]}), reals({1.0})}, {{1}})[0];
-  Inputs in = adamw_inputs(2, 0.0, 0.0, factor[0]);
-  in[3] = grad;
-  const auto out = run(Op::adamw, AdamWAttrs{}, in, {{2}, {2}, {2}});
-  EXPECT_NEAR(out[1][0], 0.06, 0.06 * 2e-6);
-  EXPECT_NEAR(out[1][1], 0.08, 0.08 * 2e-6);
-  EXPECT_NEAR(out[2][0], 3.6e-4, 3.6e-4 * 3e-6);
-  EXPECT_NEAR(out[2][1], 6.4e-4, 6.4e-4 * 3e-6);
+// N15: gradients 1.2 and 1.6 have norm 2; clipped to 1, the first moments are a tenth of 0.6 and 0.8, whatever the
+// loss was multiplied by.
+TEST_P(KernelValues, ClippingComesAfterTheLossScaleAndBeforeTheMoments) {
+  for (double scale : {1.0, 65536.0}) {
+    const Tensor grad = reals({1.2 * scale, 1.6 * scale});
+    const Floats sums = run(Op::square_sum, NoAttrs{}, {grad}, {{1}})[0];
+    const Floats norm = run(Op::norm, NoAttrs{}, {reals({sums[0]})}, {{1}})[0];
+    EXPECT_NEAR(norm[0] / scale, 2.0, 4e-7);
+    const Floats factor =
+        run(Op::clip_factor, ClipAttrs{1.0}, {reals({norm[0]}), reals({1.0}), reals({scale})}, {{1}})[0];
+    Inputs in = adamw_inputs(2, 0.0, 0.0, factor[0]);
+    in[3] = grad;
+    const auto out = run(Op::adamw, AdamWAttrs{}, in, {{2}, {2}, {2}});
+    EXPECT_NEAR(out[1][0], 0.06, 0.06 * 2e-6);
+    EXPECT_NEAR(out[1][1], 0.08, 0.08 * 2e-6);
+    EXPECT_NEAR(out[2][0], 3.6e-4, 3.6e-4 * 2e-6);
+    EXPECT_NEAR(out[2][1], 6.4e-4, 6.4e-4 * 2e-6);
+  }
+}
+
+// N18: steps of 6e-4 from 1 on, where bf16 has a place every 2^-8. Only a master in fp32 gets anywhere.
+TEST_P(KernelValues, WeightsMoveByLessThanBf16Holds) {
+  Inputs in = adamw_inputs(1, 1.0, 1.0, 1.0);
+  for (int t = 1; t <= 100; ++t) {
+    in[4] = reals({6e-4, 6e-4 / (1.0 - std::pow(0.9, t)), std::sqrt(1.0 - std::pow(0.999, t))});
+    round_to_float(in);
+    const auto out = run(Op::adamw, AdamWAttrs{}, in, {{1}, {1}, {1}});
+    for (size_t i = 0; i < 3; ++i) in[i] = reals({out[i][0]});
+  }
+  EXPECT_NEAR(in[0].values[0], 0.94, 1e-5);
+  OpCase cast{.op = Op::cast, .attrs = NoAttrs{}, .precision = Dtype::bf16};
+  cast.in = cast.out = {{.kind = Operand::Kind::real, .shape = {1}}};
+  cast.out[0].dtype = Dtype::bf16;
+  const Inputs master{in[0]};
+  KernelRunner runner(*find_kernel(kernel_table(GetParam()), Op::cast), cast, master, kernel_table(GetParam()).nr);
+  EXPECT_EQ(from_storage(cast.out[0], runner.run(whole, {})[0], 1)[0], 0.94140625f);
 }
 
 TEST_P(KernelValues, AdamWWithoutGradientOnlyDecays) {

@@ -1,6 +1,7 @@
 """One training run on both sides: PyTorch with HuggingFace's GPT-2, and the tool tests/tools/parity.cc. Weights and batches
 are made from a seed, odd on purpose: biases and LayerNorm random, rows of different lengths, padding on both sides,
 targets that are ignored."""
+import contextlib
 import math
 import os
 import subprocess
@@ -33,6 +34,8 @@ class Run:
     weight_decay: float = 0.1
     betas: tuple = (0.9, 0.999)
     eps: float = 1e-8
+    precision: str = "fp32"  # of ours; PyTorch has its autocast
+    arithmetic: str = ""  # that multiplies 16-bit operands: empty, what training chooses
     deviation: float = 0.2  # of the weights: large in a tiny model, so that mistakes show
     config: dict = field(default_factory=dict)
 
@@ -52,10 +55,11 @@ def make_config(overrides):
     return GPT2Config(**{**TINY, **none, **overrides}, attn_implementation="eager")
 
 
-def make_model(run):
-    """In fp32, so that every engine starts from the same numbers."""
+def make_model(run, upcast=False):
+    """In fp32, so that every engine starts from the same numbers. Transformers knows reorder_and_upcast_attn in fp32 only, where
+    it changes nothing."""
     torch.manual_seed(run.seed)
-    model = GPT2LMHeadModel(make_config(run.config))
+    model = GPT2LMHeadModel(make_config({**run.config, "reorder_and_upcast_attn": upcast}))
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             centre = 1.0 if ".ln_" in name and name.endswith("weight") else 0.0
@@ -95,6 +99,16 @@ def short_name(name):
     return name.removeprefix(PREFIX)
 
 
+AUTOCAST = {"mixed": torch.bfloat16, "mixed-bf16": torch.bfloat16, "mixed-fp16": torch.float16}
+
+
+def autocast(run, dtype):
+    """PyTorch's way to the run's precision; of fp32 and double none."""
+    if dtype != torch.float32 or run.precision not in AUTOCAST:
+        return contextlib.nullcontext()
+    return torch.autocast("cpu", dtype=AUTOCAST[run.precision])
+
+
 def run_torch(run, dtype):
     """The same numbers as the parity tool writes, by the same names, in numpy's double."""
     model = make_model(run).to(dtype)
@@ -113,7 +127,9 @@ def run_torch(run, dtype):
         total = 0.0
         for m in micro:
             ids, mask, positions, targets = inputs_of(batches, m)
-            logits = model(input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=False).logits
+            with autocast(run, dtype):
+                logits = model(input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=False).logits
+            logits = logits.to(dtype)
             loss = torch.nn.functional.cross_entropy(
                 logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORED, reduction="sum"
             )
@@ -138,7 +154,7 @@ def run_torch(run, dtype):
 
 def save_inputs(run, folder):
     """The model folder and the batches as files; returns both paths."""
-    model = make_model(run)
+    model = make_model(run, run.config.get("reorder_and_upcast_attn", False))
     model.save_pretrained(folder / "model")
     save_file(make_batches(run, model.config.vocab_size), folder / "tokens.safetensors")
     return folder / "model", folder / "tokens.safetensors"
@@ -150,9 +166,11 @@ def run_parity(build_dir, run, folder, engine, isa=None):
         model, tokens = save_inputs(run, Path(place))
         out = Path(place) / "out.safetensors"
         command = [build_dir / "tests" / "lamina_parity", model, tokens, out, "--engine", engine]
-        for name in ("batch", "seq", "steps", "accumulate", "lr", "schedule", "warmup", "clip", "eps"):
+        for name in ("batch", "seq", "steps", "accumulate", "lr", "schedule", "warmup", "clip", "eps", "precision"):
             command += [f"--{name}", getattr(run, name)]
         command += ["--weight-decay", run.weight_decay, "--beta1", run.betas[0], "--beta2", run.betas[1]]
+        if run.arithmetic:
+            command += ["--arithmetic", run.arithmetic]
         environment = dict(os.environ, **({"LAMINA_ISA": isa} if isa else {}))
         command = [str(part) for part in command]
         done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)

@@ -24,7 +24,7 @@ def test_help(command):
     if command == "train":
         for option in ("--data", "--out", "--batch", "--min-lr", "--clip-layer", "--max-skips", "--valid-fraction"):
             assert option in text
-        assert "=0.9,0.999 " in text and "=constant " in text and "--precision" not in text
+        assert "=0.9,0.999 " in text and "=constant " in text and "=fp32 " in text
 
 
 def test_version_is_stated_once():
@@ -111,8 +111,15 @@ def test_doctor():
     assert result["isa"] in ("portable", "avx2", "avx512") and result["threads"] >= 1
     peaks = result["peaks"]
     assert peaks["fp32_gflops"]["all"] > 0 and peaks["fp32_gflops"]["per_core"] > 0 and peaks["memory_gb_s"]["all"] > 0
-    assert peaks["bf16dot_gflops"] is None and peaks["fp16_gflops"] is None and peaks["int8_gops"] is None
-    assert result["chosen"]["fp32"] == "f32." + result["isa"] and result["chosen"]["mixed"] is None
+    for name in ("bf16dot_gflops", "fp16_gflops"):  # null where the processor has no such instructions
+        assert peaks[name] is None or peaks[name]["all"] > 0 < peaks[name]["per_core"]
+    assert peaks["int8_gops"] is None and result["chosen"]["fp32"] == "f32." + result["isa"]
+    stores = {"mixed": "bf16store", "mixed-bf16": "bf16store", "mixed-fp16": "f16store"}
+    for word, store in stores.items():
+        assert result["chosen"][word] in (store, "bf16dot", "f16chunk") and result["reasons"][word]
+        assert (word in result["emulated"]) == (result["chosen"][word] == store)
+    said = [warning for warning in result["warnings"] if "--precision mixed:" in warning]
+    assert len(said) == (result["chosen"]["mixed"] == "bf16store")
     assert result["isa"] in result["kernels"]["linear"]
     forced = ok_json("doctor", env={"LAMINA_ISA": "portable"})
     assert forced["isa"] == "portable" and any("portable" in warning for warning in forced["warnings"])
@@ -131,7 +138,7 @@ def test_bench_step(tmp_path):
 def test_bench_ablation(tmp_path):
     args = ["--model", write_config(tmp_path / "config.json", attn_pdrop=0.1), "--batch", "2", "--seq", "16", "--threads", "1"]
     result = ok_json("bench", "ablation", *args, "--steps", "2")
-    passes = {row["pass"] for row in ok_json("plan", *args)["passes"]} - {"fold_branches", "set_layout"}
+    passes = {row["pass"] for row in ok_json("plan", *args)["passes"]} - {"fold_branches", "set_precision", "set_layout"}
     assert {name.removeprefix("-") for row in result["rows"] for name in row["passes"]} == passes
     for row in result["rows"]:
         without = ok_json("plan", *args, "--dropout", "0", "--clip", "1", *(f"--passes={name}" for name in row["passes"]))

@@ -1,5 +1,7 @@
 """As exact as PyTorch: the compiled step against HuggingFace's GPT-2, in double to rounding, in fp32 by the distance that
 PyTorch itself has from the double result."""
+from dataclasses import replace
+
 import numpy as np
 import parity_support as parity
 import pytest
@@ -8,6 +10,7 @@ from parity_support import Run
 
 DOUBLE = 1e-9  # of a tensor's largest value
 UNIT = 2.0**-24  # of fp32
+UNIT_16 = {"mixed": 2.0**-9, "mixed-bf16": 2.0**-9, "mixed-fp16": 2.0**-12}
 SEEDS = range(8)
 
 # Every pair of settings occurs.
@@ -81,9 +84,9 @@ class Distances:
         for sums, values in ((self.ours, ours - truth), (self.theirs, theirs - truth), (self.size, truth)):
             sums[name] = sums.get(name, 0.0) + float(np.square(values).sum())
 
-    def failures(self):
+    def failures(self, unit=UNIT):
         for name, size in self.size.items():
-            ours, allowed = np.sqrt(self.ours[name]), max(2.0 * np.sqrt(self.theirs[name]), 4.0 * UNIT * np.sqrt(size))
+            ours, allowed = np.sqrt(self.ours[name]), max(2.0 * np.sqrt(self.theirs[name]), 4.0 * unit * np.sqrt(size))
             if not ours <= allowed:
                 yield f"{name}: {ours / allowed:.2f} of what is allowed"
 
@@ -133,6 +136,38 @@ def test_fp32_is_as_close_to_the_truth_as_torch(build_dir, tmp_path, variant, is
 @pytest.mark.parametrize("isa", parity.isas())
 def test_fp32_accumulates_as_torch(build_dir, tmp_path, isa):
     compare_fp32(build_dir, tmp_path, [Run(seed=30 + seed, steps=3, accumulate=3, clip=0.0) for seed in SEEDS], isa, run_torch_once)
+
+
+def compare_16_bit(build_dir, folder, runs, isa):
+    """Every number of the runs, over all seeds: no further from the double result than twice PyTorch's autocast."""
+    distances = Distances()
+    for run in runs:
+        ours = parity.run_parity(build_dir, run, folder, "fast", isa)
+        theirs, truth = run_torch_once(run, torch.float32), run_torch_once(replace(run, precision="fp32"), torch.float64)
+        assert ours.keys() == truth.keys()
+        seen = parity.seen_places(run, parity.make_batches(run, truth["logits"].shape[-1]))
+        for name in truth:
+            sides = [parity.without_key_bias(name, side[name]) for side in (ours, theirs, truth)]
+            distances.add(name, *([side[seen] for side in sides] if name == "logits" else sides))
+    assert not list(distances.failures(UNIT_16[runs[0].precision]))
+
+
+# The last one is case N1: scores and softmax in fp32, which they are here in any case.
+VARIANTS_16 = [*VARIANTS[:2], dict(scale_attn_by_inverse_layer_idx=True, reorder_and_upcast_attn=True)]
+
+
+@pytest.mark.parametrize("isa", parity.isas())
+@pytest.mark.parametrize("precision", ["mixed", "mixed-fp16"])
+@pytest.mark.parametrize("variant", range(len(VARIANTS_16)))
+def test_16_bits_are_as_close_to_the_truth_as_torch(build_dir, tmp_path, variant, precision, isa):
+    runs = [Run(seed=seed, config=VARIANTS_16[variant], eps=EPS, precision=precision) for seed in range(4)]
+    compare_16_bit(build_dir, tmp_path, runs, isa)
+
+
+@pytest.mark.parametrize("arithmetic", ["bf16dot", "f16chunk"])
+def test_emulated_arithmetics_are_as_close_as_torch(build_dir, tmp_path, arithmetic):
+    runs = [Run(seed=seed, steps=3, eps=EPS, precision="mixed", arithmetic=arithmetic) for seed in range(4)]
+    compare_16_bit(build_dir, tmp_path, runs, "portable")
 
 
 GPT2 = dict(vocab_size=50257, n_positions=1024, n_embd=768, n_layer=12, n_head=12, n_inner=None)

@@ -6,7 +6,7 @@ import pytest
 
 from cli_support import lamina, ok, write_config, write_ids
 
-TAGS = ("loss", "lr", "grad_norm", "step_ms", "tokens_per_s", "peak_fraction")
+TAGS = ("loss", "lr", "grad_norm", "loss_scale", "step_ms", "tokens_per_s", "peak_fraction")
 
 
 def crc32c(data):

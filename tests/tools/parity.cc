@@ -22,6 +22,7 @@
 #include "io/hf_folder.h"
 #include "io/safetensors.h"
 #include "reference/interpreter.h"
+#include "train/precision.h"
 #include "train/schedule.h"
 #include "train/step.h"
 
@@ -30,7 +31,7 @@ namespace {
 using namespace lamina;
 
 struct Options {
-  std::string model, tokens, out, engine = "fast", schedule = "constant";
+  std::string model, tokens, out, engine = "fast", schedule = "constant", precision = "fp32", arithmetic;
   int64_t batch = 1, seq = 1, steps = 1, accumulate = 1, warmup = 0;
   double lr = 1e-3;
   UpdateOptions update;
@@ -79,12 +80,22 @@ class Data {
 
 using Values = std::vector<double>;
 
+// As training chooses them, or the one that is asked for: on the portable rung those are emulated.
+Arithmetics arithmetics_of(const Options& options) {
+  Arithmetics out = choose_arithmetics(select_isa(), parse_precision(options.precision));
+  if (options.arithmetic == "bf16dot") out.bf16 = Arithmetic::bf16dot;
+  if (options.arithmetic == "f16chunk") out.bf16 = Arithmetic::f16chunk;
+  return out;
+}
+
 CompileOptions compile_options(const Options& options) {
   return {.batch = options.batch,
           .seq = options.seq,
           .accumulate = options.accumulate,
           .update = options.update,
-          .isa = select_isa()};
+          .isa = select_isa(),
+          .precision = parse_precision(options.precision).map,
+          .arithmetics = arithmetics_of(options)};
 }
 
 // An engine: start values in, then logits(), gradients(), step() in this order, values out by name.
@@ -296,6 +307,8 @@ void add_options(CLI::App& app, Options& o) {
   app.add_option("--beta2", o.update.beta2);
   app.add_option("--eps", o.update.eps);
   app.add_option("--threads", o.threads);
+  app.add_option("--precision", o.precision);
+  app.add_option("--arithmetic", o.arithmetic)->check(CLI::IsMember({"bf16dot", "f16chunk"}));
 }
 
 }  // namespace

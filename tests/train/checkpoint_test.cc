@@ -117,6 +117,7 @@ TEST(Checkpoint, CountersComeBackAsTheyWere) {
                          .tokens = int64_t{1} << 40,
                          .skipped = 2,
                          .skips_in_a_row = 1,
+                         .loss_scale = LossScale{8192.0, 1234},
                          .loss = 0.1 + 0.2,
                          .valid_loss = std::nullopt,
                          .evaluation_due = true,
@@ -133,8 +134,20 @@ TEST(Checkpoint, CountersComeBackAsTheyWere) {
     spoilt[key] = "text";
     expect_error([&] { parse_state(spoilt, "m"); }, ErrorCode::invalid, {"m", key});
     spoilt.erase(key);
-    expect_error([&] { parse_state(spoilt, "m"); }, ErrorCode::invalid, {"m", key});
+    if (key == "loss_scale")  // older checkpoints have none
+      EXPECT_EQ(parse_state(spoilt, "m").loss_scale, std::nullopt);
+    else
+      expect_error([&] { parse_state(spoilt, "m"); }, ErrorCode::invalid, {"m", key});
   }
+  for (const nlohmann::json& scale : {nlohmann::json{{"scale", 0.0}, {"good_steps", 1}},
+                                      {{"scale", -2.0}, {"good_steps", 1}},
+                                      {{"scale", 8.0}, {"good_steps", -1}},
+                                      {{"scale", 8.0}}}) {
+    nlohmann::json spoilt = sound;
+    spoilt["loss_scale"] = scale;
+    expect_error([&] { parse_state(spoilt, "m"); }, ErrorCode::invalid, {"m", "loss_scale"});
+  }
+  EXPECT_EQ(parse_state(state_json({}), "m"), TrainState());  // none
 }
 
 // Whoever changes a manifest by hand and makes its hash anew is told which value is wrong.

@@ -31,7 +31,8 @@ std::string infer_bwd(const InferCall& call) {
 }  // namespace
 
 extern const OpSchema schema_embedding, schema_embedding_bwd;
-const OpSchema schema_embedding{.min_inputs = 2, .max_inputs = 2, .panel_in = 1, .infer = infer, .gradient = gradient};
+const OpSchema schema_embedding{
+    .min_inputs = 2, .max_inputs = 2, .panel_in = 1, .operands = 1, .infer = infer, .gradient = gradient};
 const OpSchema schema_embedding_bwd{.min_inputs = 2,
                                     .max_inputs = 3,
                                     .optional = 1u << 2,

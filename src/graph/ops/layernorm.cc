@@ -57,6 +57,7 @@ extern const OpSchema schema_layernorm, schema_layernorm_bwd_input, schema_layer
 const OpSchema schema_layernorm{.min_inputs = 3,
                                 .max_inputs = 3,
                                 .n_outputs = 3,
+                                .narrow = 1,
                                 .infer = infer,
                                 .gradient = gradient,
                                 .work = {WorkKind::elementwise, operations_per_element<16>}};

@@ -72,6 +72,8 @@ const OpSchema schema_linear{.min_inputs = 2,
                              .max_inputs = 4,
                              .optional = 3u << 2,
                              .panel_in = 1u << 1,
+                             .operands = 3,
+                             .narrow = 1,
                              .infer = infer,
                              .gradient = gradient,
                              .in_place = {{0, 3, InPlace::may}},
@@ -80,6 +82,8 @@ const OpSchema schema_linear_bwd_input{.min_inputs = 2,
                                        .max_inputs = 3,
                                        .optional = 1u << 2,
                                        .panel_in = 1u << 1,
+                                       .operands = 3,
+                                       .narrow = 1,
                                        .infer = infer_bwd_input,
                                        .in_place = {{0, 2, InPlace::may}},
                                        .work = {WorkKind::gemm, work}};
@@ -88,10 +92,15 @@ const OpSchema schema_linear_bwd_weight{.min_inputs = 2,
                                         .optional = 1u << 2,
                                         .panel_in = 1u << 2,
                                         .panel_out = 1,
+                                        .operands = 3,
                                         .infer = infer_bwd_weight,
                                         .in_place = {{0, 2, InPlace::may}},
                                         .work = {WorkKind::gemm, work_bwd_weight}};
-const OpSchema schema_linear_bwd_bias{
-    .min_inputs = 1, .max_inputs = 2, .optional = 1u << 1, .infer = infer_bwd_bias, .in_place = {{0, 1, InPlace::may}}};
+const OpSchema schema_linear_bwd_bias{.min_inputs = 1,
+                                      .max_inputs = 2,
+                                      .optional = 1u << 1,
+                                      .operands = 1,
+                                      .infer = infer_bwd_bias,
+                                      .in_place = {{0, 1, InPlace::may}}};
 
 }  // namespace lamina

@@ -24,6 +24,8 @@ std::string infer_norm(const InferCall& call) {
 std::string infer_clip(const InferCall& call) {
   call.out[0].shape = {1};
   if (std::string wrong = expect_shape("norm", Shape{1}, call.shape(0)); !wrong.empty()) return wrong;
+  if (call.has(2))
+    if (std::string wrong = expect_shape("loss_scale", Shape{1}, call.shape(2)); !wrong.empty()) return wrong;
   return expect_shape("loss", Shape{1}, call.shape(1));
 }
 
@@ -42,7 +44,7 @@ const OpSchema schema_zero{
     .min_inputs = 1, .max_inputs = 1, .same_layout = true, .infer = infer_zero, .in_place = {{0, 0, InPlace::must}}};
 const OpSchema schema_square_sum{.min_inputs = 1, .max_inputs = 1, .panel_in = 1, .infer = infer_square_sum};
 const OpSchema schema_norm{.min_inputs = 1, .max_inputs = -1, .infer = infer_norm};
-const OpSchema schema_clip_factor{.min_inputs = 2, .max_inputs = 2, .infer = infer_clip};
+const OpSchema schema_clip_factor{.min_inputs = 2, .max_inputs = 3, .optional = 1u << 2, .infer = infer_clip};
 const OpSchema schema_adamw{.min_inputs = 6,
                             .max_inputs = 6,
                             .n_outputs = 3,

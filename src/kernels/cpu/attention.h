@@ -8,19 +8,23 @@
 // A query sees a range of keys [begin, end), any range. A tile in which some query does not see some key is masked: the
 // score is -inf, so that the probability is exactly 0. Where 0 would meet an infinity or a NaN of a key or query that
 // is not to be seen, the tile is multiplied pair by pair instead (`finite` false).
+//
+// Products take words (words.h), prepared by attention_operands.h; scores, sums and softmax are fp32 in each
+// arithmetic.
 #pragma once
 
 #include "base/rng.h"
-#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/attention_operands.h"
 
 namespace lamina::LAMINA_ISA_NAMESPACE {
 
 constexpr int kQueries = 48;  // a multiple of kTileRows and of kPanel
 constexpr int kKeys = 64;
 static_assert(kQueries % kTileRows == 0 && kQueries % kPanel == 0);
+// No word joins numbers of two tiles, or keys of which only one is needed.
+static_assert(kQueries % kDepth == 0 && kKeys % kDepth == 0 && kTileRows % kDepth == 0);
 
 LAMINA_INLINE float infinity() { return __builtin_inff(); }
-LAMINA_INLINE int64_t padded(int64_t D) { return ceil_div(D, kLanes) * kLanes; }
 
 // The decisions of dropout for one head of one sample.
 struct Dropout {
@@ -103,64 +107,69 @@ LAMINA_INLINE int64_t keys_needed(const Ranges& r, int64_t query, int64_t first_
   return smaller(keys, ceil_div(seen, kTileRows) * kTileRows);
 }
 
-// dst (rows, width) = factor * src, zero from D to width. False where an element is infinite or NaN.
-LAMINA_NOINLINE bool copy_rows(const float* src, int64_t ld, int64_t rows, int64_t D, float factor, float* dst) {
-  const int64_t width = padded(D);
-  Vec check = zero();
-  for (int64_t r = 0; r < rows; ++r) {
-    for_lanes(0, D, [&](int64_t d, auto lanes) {
-      const Vec v = mul(lanes.load(src + r * ld + d), broadcast(factor));
-      check = fma(v, zero(), check);  // 0 while all is finite, then NaN
-      store(dst + r * width + d, v);
-    });
-  }
-  return !any(is_nan(check));
+// to (words of D, kQueries) from `count` rows; lanes beyond them become zero.
+LAMINA_INLINE void transpose_queries(const Word* rows, int64_t count, int64_t D, Word* to) {
+  transpose_rows(rows, along_width(D), count, words_of(D), to, kQueries);
+  for (int64_t i = padded(count); i < kQueries; i += kLanes)
+    for (int64_t d = 0; d < words_of(D); ++d) store(as_floats(to) + d * kQueries + i, zero());
 }
 
-// How the broadcast operand of a product lies: element (i, k) at p[i*row() + k*step()].
+// How the broadcast operand of a product lies: word (i, k) at p[i*row() + k*step()].
 struct Rows {  // one row after the other, `ld` apart
-  const float* p;
+  const Word* p;
   int64_t ld;
   LAMINA_MEMBER int64_t row() const { return ld; }
   LAMINA_MEMBER static constexpr int64_t step() { return 1; }
 };
 struct KeysByQueries {  // keys of a tile of scores, summed over queries
-  const float* p;
+  const Word* p;
   LAMINA_MEMBER static constexpr int64_t row() { return kQueries; }
   LAMINA_MEMBER static constexpr int64_t step() { return 1; }
 };
 struct QueriesByKeys {  // queries of a tile of scores, summed over keys
-  const float* p;
+  const Word* p;
   LAMINA_MEMBER static constexpr int64_t row() { return 1; }
   LAMINA_MEMBER static constexpr int64_t step() { return kQueries; }
 };
 
-enum class Into { fresh, sum, scaled_sum };  // c = ab, c + ab, scale[i]*c + ab
+enum class Into { fresh, scaled, sum, scaled_sum };  // c = ab, scale[0]*ab, c + ab, scale[i]*c + ab
+// Queries are scaled before they are multiplied; in words of 16 bits they would be rounded again, so there scores are.
+constexpr Into kScores = kWordsAreFloats ? Into::fresh : Into::scaled;
+LAMINA_INLINE float query_factor(float scale) { return kWordsAreFloats ? scale : 1.0f; }
+// What sums over queries that are not scaled lack: the gradient of keys.
+LAMINA_INLINE float key_gradient_factor(float scale) { return kWordsAreFloats ? 1.0f : scale; }
 
 struct Target {
   float* c;
   int64_t ld;
-  const float* scale;  // of each row, for scaled_sum
+  const float* scale;  // of each row, for scaled_sum; of all, for scaled
 };
 
+// What becomes of a sum of row i that belongs to c.
+template <Into into>
+LAMINA_INLINE Vec finished(Vec sum, const float* c, const float* scale, int64_t i) {
+  if constexpr (into == Into::scaled) return mul(sum, broadcast(scale[0]));
+  if constexpr (into == Into::sum) return add(load(c), sum);
+  if constexpr (into == Into::scaled_sum) return fma(load(c), broadcast(scale[i]), sum);
+  return sum;
+}
+
 template <Into into, int rows, int vecs, typename A>
-LAMINA_NOINLINE void product_tile(const A& a, const float* b, int64_t b_step, int64_t n, const Target& t) {
+LAMINA_NOINLINE void product_tile(const A& a, const Word* b, int64_t b_step, int64_t n, const Target& t) {
   Vec sum[rows][vecs];
   clear(sum);
   multiply_add(sum, a.p, a.row(), a.step(), b, b_step, n);
   LAMINA_UNROLL for (int i = 0; i < rows; ++i) {
     LAMINA_UNROLL for (int j = 0; j < vecs; ++j) {
       float* c = t.c + i * t.ld + j * kLanes;
-      if constexpr (into == Into::sum) sum[i][j] = add(load(c), sum[i][j]);
-      if constexpr (into == Into::scaled_sum) sum[i][j] = fma(load(c), broadcast(t.scale[i]), sum[i][j]);
-      store(c, sum[i][j]);
+      store(c, finished<into>(sum[i][j], c, t.scale, i));
     }
   }
 }
 
-// c (rows, width) from a (rows, n) and b (n, width), rows <= kTileRows, width a multiple of kLanes.
+// c (rows, width) from a (rows, n words) and b (n, width), rows <= kTileRows, width a multiple of kLanes.
 template <Into into, typename A>
-LAMINA_INLINE void product(int64_t rows, int64_t width, const A& a, const float* b, int64_t b_step, int64_t n,
+LAMINA_INLINE void product(int64_t rows, int64_t width, const A& a, const Word* b, int64_t b_step, int64_t n,
                            const Target& t) {
   const int64_t panels = ceil_div(width, kPanel);
   const int64_t step = ceil_div(width / kLanes, panels) * kLanes;  // panels of even width
@@ -170,6 +179,28 @@ LAMINA_INLINE void product(int64_t rows, int64_t width, const A& a, const float*
       with_vecs<kTileVecs>(smaller(step, width - j),
                            [&]<int v>() { product_tile<into, r, v>(a, b + j, b_step, n, part); });
     });
+  }
+}
+
+// The same for any number of rows, where n counts numbers and sees(i, k) says whether row i sees number k of the sum:
+// what is not seen is not touched. The bits are those of `product` over b with zeros there.
+template <Into into, typename A, typename Sees>
+LAMINA_NOINLINE void product_by_pair(int64_t rows, int64_t width, const A& a, const Word* b, int64_t n, const Target& t,
+                                     const Sees& sees) {
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t d = 0; d < width; d += kLanes) {
+      Vec sum = zero();
+      for (int64_t k = 0; k < n; k += kDepth) {
+        bool seen[kDepth];
+        bool any_seen = false;
+        for (int64_t e = 0; e < kDepth; ++e) any_seen |= seen[e] = k + e < n && sees(i, k + e);
+        if (!any_seen) continue;
+        const Words v = only_seen(load(b + k / kDepth * width + d), seen);
+        sum = step(broadcast_word(a.p + i * a.row() + k / kDepth * a.step()), v, sum);
+      }
+      float* c = t.c + i * t.ld + d;
+      store(c, finished<into>(sum, c, t.scale, i));
+    }
   }
 }
 

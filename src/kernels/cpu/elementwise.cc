@@ -1,11 +1,16 @@
-// add, mul, scale, expand, zero: streams over memory, panels and their padding included.
-#include "kernels/cpu/args.h"
+// cast, add, mul, scale, expand, zero: streams over memory, panels and their padding included.
+#include "kernels/cpu/narrow.h"
 
 namespace lamina::LAMINA_ISA_NAMESPACE {
 namespace {
 
 int64_t task_end(const Args& args, int64_t task) {
   return smaller((task + 1) * kTaskElements, storage_count(args.out[0]));
+}
+
+void run_cast(const Args& args, int64_t begin, int64_t end, std::byte*) noexcept {
+  const int64_t first = begin * kTaskElements;
+  narrow(input(args, 0) + first, task_end(args, end - 1) - first, numbers(args.out[0]).from(first));
 }
 
 LAMINA_FLATTEN void run_add(const Args& args, int64_t begin, int64_t end, std::byte*) noexcept {
@@ -48,6 +53,7 @@ LAMINA_FLATTEN void run_zero(const Args& args, int64_t begin, int64_t end, std::
 
 }  // namespace
 
+LAMINA_KERNEL_F32(cast, element_tasks);
 LAMINA_KERNEL_F32(add, element_tasks);
 LAMINA_KERNEL_F32(mul, element_tasks);
 LAMINA_KERNEL_F32(scale, element_tasks);

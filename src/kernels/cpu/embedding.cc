@@ -1,6 +1,7 @@
 // embedding, embedding_sum, embedding_bwd, select_rows. A table (C, V) is panels of nr columns, or one panel of V
 // columns where it is row-major: element (c, v) at (v / nr) * C * nr + c * nr + v % nr.
 #include "kernels/cpu/dropout.h"
+#include "kernels/cpu/narrow.h"
 
 namespace lamina::LAMINA_ISA_NAMESPACE {
 namespace {
@@ -20,30 +21,38 @@ constexpr int64_t kTokens = 32;
 
 int64_t token_tasks(const Args& args) noexcept { return ceil_div(element_count(args.in[1]), kTokens); }
 
+// Channels [first, first + n) of row `id` of the table in input i, rounded to the precision.
+LAMINA_INLINE void gather(const Args& args, int i, int32_t id, int64_t first, int64_t n, float* y) {
+  const Table table = table_of(args.in[i]);
+  const float* from = input(args, i) + table.column(id) + first * table.nr;
+  for (int64_t c = 0; c < n; ++c) y[c] = from[c * table.nr];
+  round_row(y, n, args.precision, y);
+}
+
 LAMINA_FLATTEN void run_embedding(const Args& args, int64_t begin, int64_t end, std::byte*) noexcept {
-  const Table table = table_of(args.in[0]);
-  const int32_t* ids = input_i32(args, 1);
+  const int64_t C = table_of(args.in[0]).C;
   const int64_t last = smaller(end * kTokens, element_count(args.in[1]));
-  for (int64_t i = begin * kTokens; i < last; ++i) {
-    const float* from = input(args, 0) + table.column(ids[i]);
-    float* y = output(args, 0) + i * table.C;
-    for (int64_t c = 0; c < table.C; ++c) y[c] = from[c * table.nr];
-  }
+  for (int64_t i = begin * kTokens; i < last; ++i)
+    gather(args, 0, input_i32(args, 1)[i], 0, C, output(args, 0) + i * C);
 }
 
 // The rows of two tables, added and perhaps dropped.
 LAMINA_FLATTEN void run_embedding_sum(const Args& args, int64_t begin, int64_t end, std::byte*) noexcept {
-  const Table tables[] = {table_of(args.in[0]), table_of(args.in[2])};
+  constexpr int64_t kBlock = 256;
   const auto& a = attrs_of<DropoutAttrs>(args);
-  const int64_t C = tables[0].C;
+  const int64_t C = table_of(args.in[0]).C;
   ResidualDropout drop{};
   if (a.training) drop = residual_dropout(a, input_i64(args, 4), input_i64(args, 5), dims(args.in[1])[1] * C);
   const int64_t last = smaller(end * kTokens, element_count(args.in[1]));
   for (int64_t i = begin * kTokens; i < last; ++i) {
-    const float* token = input(args, 0) + tables[0].column(input_i32(args, 1)[i]);
-    const float* position = input(args, 2) + tables[1].column(input_i32(args, 3)[i]);
     float* y = output(args, 0) + i * C;
-    for (int64_t c = 0; c < C; ++c) y[c] = token[c * tables[0].nr] + position[c * tables[1].nr];
+    for (int64_t first = 0; first < C; first += kBlock) {
+      const int64_t n = smaller(kBlock, C - first);
+      float position[kBlock];
+      gather(args, 0, input_i32(args, 1)[i], first, n, y + first);
+      gather(args, 2, input_i32(args, 3)[i], first, n, position);
+      for (int64_t c = 0; c < n; ++c) y[first + c] += position[c];
+    }
     if (!a.training) continue;
     const int64_t element = i * C % drop.elements;
     const uint64_t key = drop.key(i * C / drop.elements);

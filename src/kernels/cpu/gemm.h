@@ -8,16 +8,27 @@
 // Every sum is a chain of fused multiply-adds in rising k (portable: product and sum rounded apart). A long product is
 // cut into chunks, whose length is part of the kernel's id; the chunks are added in rising order. Nothing else decides
 // the bits of a result: not the number of rows or tasks around it.
+//
+// These sources are compiled once more for each arithmetic in which 16-bit operands can be multiplied: words.h says
+// what a, b and the sums are in each. With operands of fp32 there is only the f32 of a rung.
 #pragma once
 
 #include "kernels/cpu/args.h"
+#include "kernels/cpu/words.h"
 
-// Defines the row of a product whose file has run_task, and templates tasks and scratch_bytes over the function `op`
-// that reads its arguments; `order` names the constant that sets the order of summation.
-#define LAMINA_GEMM_KERNEL_F32(op, order)                                                                       \
-  extern constinit const Kernel kernel_##op##_f32 = {Op::op,                                                    \
-                                                     #op ".f32." LAMINA_STRING(LAMINA_ISA_NAMESPACE) "." order, \
-                                                     run_product<op, run_task>, tasks<op>, scratch_bytes<op>}
+// The constant of a product's row in the arithmetic that is being compiled.
+#define LAMINA_PRODUCT_OF(op, arithmetic) kernel_##op##_##arithmetic
+#define LAMINA_PRODUCT_IN(op, arithmetic) LAMINA_PRODUCT_OF(op, arithmetic)
+#define LAMINA_PRODUCT(op) LAMINA_PRODUCT_IN(op, LAMINA_ARITHMETIC)
+// Its id; `order` names the constants that set the order of summation.
+#define LAMINA_PRODUCT_ID(op, order) #op "." LAMINA_STRING(LAMINA_ARITHMETIC) "." LAMINA_STRING(LAMINA_ISA) "." order
+
+// Defines a kernel of a file that has run_task, and templates tasks and scratch_bytes over the function `name` that
+// reads the arguments: the row of an op, or what the head takes in its place.
+#define LAMINA_GEMM_PART(name, op, order)                                                       \
+  extern constinit const Kernel LAMINA_PRODUCT(name) = {Op::op, LAMINA_PRODUCT_ID(name, order), \
+                                                        run_product<name, run_task>, tasks<name>, scratch_bytes<name>}
+#define LAMINA_GEMM_KERNEL(op, order) LAMINA_GEMM_PART(op, op, order LAMINA_HALF_CHUNK("ch128"))
 
 namespace lamina::LAMINA_ISA_NAMESPACE {
 
@@ -40,22 +51,23 @@ constexpr int kTileRows = 2;
 constexpr int kTileVecs = 1;
 #endif
 constexpr int kPanel = kTileVecs * kLanes;
+constexpr int64_t kWide = kPanel * kAcross;  // columns of a tile
 
-constexpr int64_t kLine = 16;         // floats in a cache line
+constexpr int64_t kLine = 16;         // words in a cache line
 constexpr int64_t kTokenChunk = 256;  // tokens of a chunk in the gradient of a weight
 
-// sum[i][j] += a(i, k) * b(k, j) for k in [0, n): a(i, k) at a[i*row + k*step], vector j of b(k, ·) at
+// sum[i][j] += a(i, k) * b(k, j) for words k in [0, n): a(i, k) at a[i*row + k*a_step], vector j of b(k, ·) at
 // b[k*b_step + j*kLanes].
 template <int rows, int vecs>
-LAMINA_INLINE void multiply_add(Vec (&sum)[rows][vecs], const float* a, int64_t row, int64_t step, const float* b,
+LAMINA_INLINE void multiply_add(Sum (&sum)[rows][vecs], const Word* a, int64_t row, int64_t a_step, const Word* b,
                                 int64_t b_step, int64_t n) {
 #pragma GCC unroll 4
   for (int64_t k = 0; k < n; ++k) {
-    Vec v[vecs];
+    Words v[vecs];
     LAMINA_UNROLL for (int j = 0; j < vecs; ++j) v[j] = load(b + k * b_step + j * kLanes);
     LAMINA_UNROLL for (int i = 0; i < rows; ++i) {
-      const Vec x = broadcast(a[i * row + k * step]);
-      LAMINA_UNROLL for (int j = 0; j < vecs; ++j) sum[i][j] = fma(x, v[j], sum[i][j]);
+      const Words x = broadcast_word(a + i * row + k * a_step);
+      LAMINA_UNROLL for (int j = 0; j < vecs; ++j) sum[i][j] = step(x, v[j], sum[i][j]);
     }
   }
 }
@@ -65,9 +77,90 @@ LAMINA_INLINE void clear(Vec (&sum)[rows][vecs]) {
   LAMINA_UNROLL for (int i = 0; i < rows; ++i) { LAMINA_UNROLL for (int j = 0; j < vecs; ++j) sum[i][j] = zero(); }
 }
 
-// dst[c*dst_ld + r] = src[r*ld + c]; the lanes r from `rows` up to the next multiple of kLanes become zero.
-LAMINA_NOINLINE void transpose_rows(const float* src, int64_t ld, int64_t rows, int64_t columns, float* dst,
+#if defined(LAMINA_ARITHMETIC_F16CHUNK)
+
+// The sums of a tile, in fp16 for `half_chunk` products at most and then in fp32.
+template <int rows, int vecs>
+struct Sums {
+  static constexpr int64_t width = vecs * 2 * kLanes;
+  Sum half[rows][vecs];
+  float wide[rows * width];
+  int64_t half_chunk, left;
+
+  LAMINA_MEMBER void begin(int64_t products) {
+    half_chunk = left = products;
+    LAMINA_UNROLL for (int i = 0; i < rows; ++i) {
+      LAMINA_UNROLL for (int j = 0; j < vecs; ++j) half[i][j] = broadcast_int(0);
+      LAMINA_UNROLL for (int j = 0; j < width; j += kLanes) store(wide + i * width + j, zero());
+    }
+  }
+  LAMINA_MEMBER void add(const Word* a, int64_t row, int64_t a_step, const Word* b, int64_t b_step, int64_t n) {
+    while (n > 0) {
+      const int64_t now = smaller(n, left);
+      multiply_add(half, a, row, a_step, b, b_step, now);
+      a += now * a_step;
+      b += now * b_step;
+      n -= now;
+      left -= now;
+      if (left == 0) flush();
+    }
+  }
+  LAMINA_MEMBER void flush() {
+    left = half_chunk;
+    LAMINA_UNROLL for (int i = 0; i < rows; ++i) {
+      LAMINA_UNROLL for (int j = 0; j < vecs; ++j) {
+        float* to = wide + i * width + j * 2 * kLanes;
+        store(to, LAMINA_ISA_NAMESPACE::add(load(to), first_halves(half[i][j])));
+        store(to + kLanes, LAMINA_ISA_NAMESPACE::add(load(to + kLanes), second_halves(half[i][j])));
+        half[i][j] = broadcast_int(0);
+      }
+    }
+  }
+  // Takes the scales back, those of the rows and that of the columns.
+  LAMINA_MEMBER void end(const float* row_exponents, float exponent) {
+    if (left < half_chunk) flush();
+    LAMINA_UNROLL for (int i = 0; i < rows; ++i) {
+      const float back = -(row_exponents[i] + exponent);
+      const Vec power = broadcast(back < -200.0f ? -200.0f : back > 200.0f ? 200.0f : back);  // 0 and infinity beyond
+      LAMINA_UNROLL for (int j = 0; j < width; j += kLanes) {
+        float* to = wide + i * width + j;
+        store(to, scale_by_power(load(to), power));
+      }
+    }
+  }
+  // The sums of vecs * kLanes columns, the first ones or the second ones.
+  LAMINA_MEMBER void take(int part, Vec (&to)[rows][vecs]) const {
+    LAMINA_UNROLL for (int i = 0; i < rows; ++i) {
+      LAMINA_UNROLL for (int j = 0; j < vecs; ++j) to[i][j] = load(wide + i * width + (part * vecs + j) * kLanes);
+    }
+  }
+};
+
+#else
+
+// The sums of a tile.
+template <int rows, int vecs>
+struct Sums {
+  Vec sum[rows][vecs];
+
+  LAMINA_MEMBER void begin(int64_t) { clear(sum); }
+  LAMINA_MEMBER void add(const Word* a, int64_t row, int64_t a_step, const Word* b, int64_t b_step, int64_t n) {
+    multiply_add(sum, a, row, a_step, b, b_step, n);
+  }
+  LAMINA_MEMBER void end(const float*, float) {}
+  LAMINA_MEMBER void take(int, Vec (&to)[rows][vecs]) const {
+    LAMINA_UNROLL for (int i = 0; i < rows; ++i) { LAMINA_UNROLL for (int j = 0; j < vecs; ++j) to[i][j] = sum[i][j]; }
+  }
+};
+
+#endif
+
+// dst[c*dst_ld + r] = src[r*ld + c]; the lanes r from `rows` up to the next multiple of kLanes become zero. Whatever
+// the words are, they are moved as they are.
+LAMINA_NOINLINE void transpose_rows(const Word* words, int64_t ld, int64_t rows, int64_t columns, Word* to,
                                     int64_t dst_ld) {
+  const float* src = reinterpret_cast<const float*>(words);
+  float* dst = reinterpret_cast<float*>(to);
   for (int64_t c = 0; c < columns; c += kLanes) {
     const int64_t width = smaller(kLanes, columns - c);
     for (int64_t r = 0; r < rows; r += kLanes) {

@@ -1,16 +1,18 @@
 // head and head_loss: x W, its cross entropy and, for head, the gradients of x and W, kHeadRows rows at a time, so that
 // no more logits than these ever exist. Each chunk of rows is three phases (two for head_loss), and each phase is the
-// tasks of kernels that exist on their own:
+// tasks of kernels that exist on their own (f16chunk adds fewer products up in fp16 here: the sums are long):
 //
 //   linear -> logits  |  loss, and dlogits in the place of the logits, by rows  |  linear_bwd_input and _weight
 //
-// dW takes the chunks in rising order. All results are those of the separate ops, bit by bit.
+// dW takes the chunks in rising order. All results are those of the separate ops, bit by bit. With 16-bit operands the
+// logits are still fp32; dlogits are rounded where they are packed.
 #include "kernels/cpu/cross_entropy.h"
 #include "kernels/cpu/gemm.h"
+#include "kernels/cpu/narrow.h"
 
 namespace lamina::LAMINA_ISA_NAMESPACE {
 
-extern const Kernel kernel_linear_f32, kernel_linear_bwd_input_f32, kernel_linear_bwd_weight_f32;
+extern const Kernel LAMINA_PRODUCT(head_logits), LAMINA_PRODUCT(head_input), LAMINA_PRODUCT(head_weight);
 
 namespace {
 
@@ -21,14 +23,15 @@ static_assert(kHeadRows % kTokenChunk == 0);  // or dW would be another sum than
 struct Part {
   TensorArg in[3];
   TensorArg out[1];
-  Args args(int32_t n_in) const { return {in, out, n_in, 1, nullptr}; }
+  Dtype precision;
+  Args args(int32_t n_in) const { return {in, out, n_in, 1, nullptr, precision}; }
 };
 
 // Some rows of a tensor whose leading dimensions are rows.
 LAMINA_INLINE TensorArg rows_of(const TensorArg& t, int64_t first, int64_t rows) {
   TensorArg part = t;
   const int64_t width = last_dim(t);
-  part.data = t.data == nullptr ? nullptr : static_cast<float*>(t.data) + first * width;
+  part.data = t.data == nullptr ? nullptr : numbers(t).from(first * width).data;
   part.shape.rank = 2;
   reinterpret_cast<int64_t*>(&part.shape.dims)[0] = rows;
   reinterpret_cast<int64_t*>(&part.shape.dims)[1] = width;
@@ -50,16 +53,17 @@ Chunk chunk_at(const Args& args, int64_t first) {
   c.rows = smaller(kHeadRows, row_count(args.in[0]) - first);
   const TensorArg x = rows_of(args.in[0], first, c.rows);
   const TensorArg logits = rows_of(args.out[train ? 3 : 1], 0, c.rows);
-  c.logits = {{x, args.in[1], {}}, {logits}};
-  c.logits_tasks = kernel_linear_f32.tasks(c.logits.args(2));
+  c.logits = {{x, args.in[1], {}}, {logits}, args.precision};
+  c.logits_tasks = LAMINA_PRODUCT(head_logits).tasks(c.logits.args(2));
   c.loss_tasks = ceil_div(c.rows, kLossRows);
   if (!train) return c;
   const TensorArg none{};
   c.input = {{logits, args.in[1], args.n_in > 4 ? rows_of(args.in[4], first, c.rows) : none},
-             {rows_of(args.out[1], first, c.rows)}};
-  c.weight = {{x, logits, first > 0 ? args.out[2] : args.n_in > 5 ? args.in[5] : none}, {args.out[2]}};
-  c.input_tasks = kernel_linear_bwd_input_f32.tasks(c.input.args(3));
-  c.weight_tasks = kernel_linear_bwd_weight_f32.tasks(c.weight.args(3));
+             {rows_of(args.out[1], first, c.rows)},
+             args.precision};
+  c.weight = {{x, logits, first > 0 ? args.out[2] : args.n_in > 5 ? args.in[5] : none}, {args.out[2]}, args.precision};
+  c.input_tasks = LAMINA_PRODUCT(head_input).tasks(c.input.args(3));
+  c.weight_tasks = LAMINA_PRODUCT(head_weight).tasks(c.weight.args(3));
   return c;
 }
 
@@ -75,13 +79,13 @@ LAMINA_FLATTEN void loss_rows(const Args& args, const Chunk& c, int64_t task) {
 }
 
 void run_in_chunk(const Args& args, const Chunk& c, int64_t task, std::byte* scratch) noexcept {
-  if (task < c.logits_tasks) return kernel_linear_f32.run(c.logits.args(2), task, task + 1, scratch);
+  if (task < c.logits_tasks) return LAMINA_PRODUCT(head_logits).run(c.logits.args(2), task, task + 1, scratch);
   task -= c.logits_tasks;
   if (task < c.loss_tasks) return loss_rows(args, c, task);
   task -= c.loss_tasks;
-  if (task < c.input_tasks) return kernel_linear_bwd_input_f32.run(c.input.args(3), task, task + 1, scratch);
+  if (task < c.input_tasks) return LAMINA_PRODUCT(head_input).run(c.input.args(3), task, task + 1, scratch);
   task -= c.input_tasks;
-  kernel_linear_bwd_weight_f32.run(c.weight.args(3), task, task + 1, scratch);
+  LAMINA_PRODUCT(head_weight).run(c.weight.args(3), task, task + 1, scratch);
 }
 
 // All chunks but the last have the same number of tasks.
@@ -114,17 +118,17 @@ int64_t phase_end(const Args& args, int64_t first) noexcept {
 
 int64_t scratch_bytes(const Args& args) noexcept {
   const Chunk c = chunk_at(args, 0);
-  int64_t bytes = kernel_linear_f32.scratch(c.logits.args(2));
+  int64_t bytes = LAMINA_PRODUCT(head_logits).scratch(c.logits.args(2));
   if (args.n_out < 4) return bytes;
-  bytes = larger(bytes, kernel_linear_bwd_input_f32.scratch(c.input.args(3)));
-  return larger(bytes, kernel_linear_bwd_weight_f32.scratch(c.weight.args(3)));
+  bytes = larger(bytes, LAMINA_PRODUCT(head_input).scratch(c.input.args(3)));
+  return larger(bytes, LAMINA_PRODUCT(head_weight).scratch(c.weight.args(3)));
 }
 
 }  // namespace
 
 #define LAMINA_HEAD(op)                                                                                                \
-  extern constinit const Kernel kernel_##op##_f32 = {                                                                  \
-      Op::op,   #op ".f32." LAMINA_STRING(LAMINA_ISA_NAMESPACE) ".kc768.kc384.kc256.v2048", run, tasks, scratch_bytes, \
+  extern constinit const Kernel LAMINA_PRODUCT(op) = {                                                                 \
+      Op::op,   LAMINA_PRODUCT_ID(op, "kc768.kc384.kc256.v2048" LAMINA_HALF_CHUNK("ch64")), run, tasks, scratch_bytes, \
       phase_end}
 LAMINA_HEAD(head_loss);
 LAMINA_HEAD(head);

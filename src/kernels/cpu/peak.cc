@@ -1,6 +1,6 @@
-// The loops behind kernels/peak.h: multiply-adds in registers, reads and updates of memory.
+// Multiply-adds in registers for kernels/peak.h, in each arithmetic that products are compiled for.
 #include "kernels/cpu/peak_loops.h"
-#include "kernels/cpu/simd.h"
+#include "kernels/cpu/words.h"
 
 namespace lamina::LAMINA_ISA_NAMESPACE {
 namespace {
@@ -14,50 +14,38 @@ constexpr int kChains = 12;
 constexpr int kChains = 3;  // of 16 lanes, 4 registers each
 #endif
 
+// 0.5 in all numbers of a word.
+constexpr uint32_t kHalf = kDepth > 1 ? 0x3F003F00u : kAcross > 1 ? 0x38003800u : 0x3F000000u;
+
+#if defined(LAMINA_ARITHMETIC_F32)
+// Through a factor: of two factors that stay the same a compiler takes the product out of the loop.
+LAMINA_INLINE Vec next(Vec c, Vec x, Vec v) { return fma(c, x, v); }
+#else
+// The sums grow until adding no longer changes them.
+LAMINA_INLINE Sum next(Sum c, Words x, Words v) { return step(x, v, c); }
+#endif
+
+LAMINA_INLINE float total(Vec v) { return horizontal_sum(v); }
+LAMINA_INLINE float total(Int v) { return horizontal_sum(to_float(v)); }
+
 float multiply_add(int64_t iterations) noexcept {
-  const volatile float half = 0.5f;  // volatile: what the compiler does not know it cannot simplify
-  const Vec factor = broadcast(half), term = broadcast(half);
-  Vec c[kChains];
-  LAMINA_UNROLL for (int i = 0; i < kChains; ++i) c[i] = broadcast(static_cast<float>(i));
+  const volatile uint32_t half = kHalf;  // volatile: what the compiler does not know it cannot simplify
+  const uint32_t bits = half;
+  Word word;
+  __builtin_memcpy(&word, &bits, sizeof(word));
+  const Words x = broadcast_word(&word), v = broadcast_word(&word);
+  Sum c[kChains];
+  LAMINA_UNROLL for (int i = 0; i < kChains; ++i) c[i] = Sum{};
   for (int64_t n = 0; n < iterations; ++n) {
-    LAMINA_UNROLL for (int i = 0; i < kChains; ++i) c[i] = fma(c[i], factor, term);
+    LAMINA_UNROLL for (int i = 0; i < kChains; ++i) c[i] = next(c[i], x, v);
   }
-  LAMINA_UNROLL for (int i = 1; i < kChains; ++i) c[0] = add(c[0], c[i]);
-  return horizontal_sum(c[0]);
-}
-
-// Memory is taken in some places at once, as kernels of several operands do: one stream alone keeps a core's
-// prefetchers below what it can have.
-constexpr int kStreams = 4;
-constexpr int kTogether = 4;  // vectors of one stream
-
-float read(const float* data, int64_t count) noexcept {
-  Vec sum[kTogether];
-  LAMINA_UNROLL for (int i = 0; i < kTogether; ++i) sum[i] = zero();
-  const int64_t part = count / kStreams;
-  for (int64_t n = 0; n < part; n += kTogether * kLanes) {
-    LAMINA_UNROLL for (int s = 0; s < kStreams; ++s) {
-      const float* from = data + s * part + n;
-      LAMINA_UNROLL for (int i = 0; i < kTogether; ++i) sum[i] = add(sum[i], load(from + i * kLanes));
-    }
-  }
-  LAMINA_UNROLL for (int i = 1; i < kTogether; ++i) sum[0] = add(sum[0], sum[i]);
-  return horizontal_sum(sum[0]);
-}
-
-void update(float* data, int64_t count) noexcept {
-  const Vec half = broadcast(0.5f);
-  const int64_t part = count / kStreams;
-  for (int64_t n = 0; n < part; n += kTogether * kLanes) {
-    LAMINA_UNROLL for (int s = 0; s < kStreams; ++s) {
-      float* at = data + s * part + n;
-      LAMINA_UNROLL for (int i = 0; i < kTogether; ++i) store(at + i * kLanes, fma(load(at + i * kLanes), half, half));
-    }
-  }
+  float sum = 0.0f;
+  LAMINA_UNROLL for (int i = 0; i < kChains; ++i) sum += total(c[i]);
+  return sum;
 }
 
 }  // namespace
 
-extern constinit const PeakLoops peak_loops{multiply_add, 2.0 * kChains* kLanes, read, update};
+extern constinit const PeakLoops peak_loops{multiply_add, 2.0 * kChains* kLanes* kDepth* kAcross};
 
 }  // namespace lamina::LAMINA_ISA_NAMESPACE

@@ -50,8 +50,9 @@ void run_norm(const Args& args, int64_t, int64_t, std::byte*) noexcept {
 void run_clip_factor(const Args& args, int64_t, int64_t, std::byte*) noexcept {
   const double max_norm = attrs_of<ClipAttrs>(args).max_norm;
   const float norm = *input(args, 0);
-  const double wanted = max_norm / (static_cast<double>(norm) + 1e-6);
-  float factor = max_norm > 0.0 && wanted < 1.0 ? static_cast<float>(wanted) : 1.0f;
+  const float scale = input(args, 2) == nullptr ? 1.0f : *input(args, 2);  // of the gradients
+  const double wanted = max_norm / (static_cast<double>(norm) / static_cast<double>(scale) + 1e-6);
+  float factor = (max_norm > 0.0 && wanted < 1.0 ? static_cast<float>(wanted) : 1.0f) / scale;
   if (!__builtin_isfinite(norm) || !__builtin_isfinite(*input(args, 1))) factor = __builtin_nanf("");
   *output(args, 0) = factor;
 }

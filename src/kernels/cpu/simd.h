@@ -23,6 +23,9 @@
 //   add sub mul bit_xor bit_and shift_left<k> shift_right<k>   on Int
 //   horizontal_sum horizontal_max  fixed order: lanes i and i + w/2, then halves of that, down to one lane
 //   scale_by_power(p, n)           p * 2^n for an integral n in [-200, 200]
+//   load_16 store_16               kLanes uint16 as the low halves of an Int; store_16 wants the high halves to be zero
+//   load_f16 store_f16             kLanes f16 in memory; rounded to nearest, ties to even
+//   round_f16(v)                   through f16 and back
 //   transpose(rows)                a kLanes x kLanes block in registers
 //
 // and the functions below are made of them.
@@ -49,6 +52,18 @@ namespace lamina::LAMINA_ISA_NAMESPACE {
 // An upper or lower bound that lets NaN through.
 LAMINA_INLINE Vec at_least(Vec x, float limit) { return greater_or_second(broadcast(limit), x); }
 LAMINA_INLINE Vec at_most(Vec x, float limit) { return lesser_or_second(broadcast(limit), x); }
+
+// fp32 to bf16 and back: to nearest, ties to even; a NaN stays one.
+LAMINA_INLINE Int bf16_bits(Vec x) {
+  const Int bits = to_bits(x);
+  const Int high = shift_right<16>(bits);
+  const Int rounded = add(add(bits, broadcast_int(0x7FFFu)), bit_and(high, broadcast_int(1)));
+  const Int quiet = shift_right<16>(to_bits(add(x, x)));  // a NaN with the quiet bit set, its payload kept
+  return select(is_nan(x), quiet, shift_right<16>(rounded));
+}
+LAMINA_INLINE Vec load_bf16(const uint16_t* p) { return from_bits(shift_left<16>(load_16(p))); }
+LAMINA_INLINE void store_bf16(uint16_t* p, Vec v) { store_16(p, bf16_bits(v)); }
+LAMINA_INLINE Vec round_bf16(Vec v) { return from_bits(shift_left<16>(bf16_bits(v))); }
 
 // e^x within 1 ulp, results below 2^-126 within one unit of 2^-149, or 0 where the thread flushes
 // subnormals. 0 from -104 down, inf from 88.73 up, NaN for NaN.

@@ -92,6 +92,21 @@ LAMINA_INLINE Vec scale_by_power(Vec p, Vec n) {
   return mul(mul(p, first), second);
 }
 
+LAMINA_INLINE Int load_16(const uint16_t* p) {
+  return _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+LAMINA_INLINE void store_16(uint16_t* p, Int v) {
+  const Int pairs = _mm256_permute4x64_epi64(_mm256_packus_epi32(v, v), 0xD8);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_castsi256_si128(pairs));
+}
+LAMINA_INLINE Vec load_f16(const uint16_t* p) {
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+LAMINA_INLINE void store_f16(uint16_t* p, Vec v) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+}
+LAMINA_INLINE Vec round_f16(Vec v) { return _mm256_cvtph_ps(_mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT)); }
+
 LAMINA_INLINE float horizontal_sum(Vec v) {
   const __m128 four = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
   const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));

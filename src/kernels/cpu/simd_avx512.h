@@ -86,6 +86,20 @@ LAMINA_INLINE Vec copy_sign(Vec magnitude, Vec sign) {
 
 LAMINA_INLINE Vec scale_by_power(Vec p, Vec n) { return _mm512_scalef_ps(p, n); }
 
+LAMINA_INLINE Int load_16(const uint16_t* p) {
+  return _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+LAMINA_INLINE void store_16(uint16_t* p, Int v) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(v));
+}
+LAMINA_INLINE Vec load_f16(const uint16_t* p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+LAMINA_INLINE void store_f16(uint16_t* p, Vec v) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+}
+LAMINA_INLINE Vec round_f16(Vec v) { return _mm512_cvtph_ps(_mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT)); }
+
 LAMINA_INLINE float horizontal_sum(Vec v) {
   const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
   const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));

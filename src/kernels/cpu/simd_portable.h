@@ -113,6 +113,42 @@ LAMINA_INLINE Vec scale_by_power(Vec p, Vec n) {
   return p * first * second;
 }
 
+LAMINA_INLINE Int load_16(const uint16_t* p) {
+  Int v{};
+  for (int i = 0; i < kLanes; ++i) v[i] = p[i];
+  return v;
+}
+LAMINA_INLINE void store_16(uint16_t* p, Int v) {
+  for (int i = 0; i < kLanes; ++i) p[i] = static_cast<uint16_t>(v[i]);
+}
+// By integers, which no flushing of subnormals touches.
+LAMINA_INLINE Vec load_f16(const uint16_t* p) {
+  const Int half = load_16(p);
+  const Int magnitude = half & broadcast_int(0x7FFFu);
+  const Int shifted = magnitude << 13;
+  Int bits = select(magnitude < broadcast_int(0x7C00u), shifted + broadcast_int(112u << 23),
+                    shifted | broadcast_int(0x7F800000u));
+  bits = select(magnitude < broadcast_int(0x400u), to_bits(to_float(magnitude) * broadcast(0x1.0p-24f)), bits);
+  return from_bits(bits | (half & broadcast_int(0x8000u)) << 16);
+}
+LAMINA_INLINE void store_f16(uint16_t* p, Vec v) {
+  const Int bits = to_bits(v);
+  const Int magnitude = bits & broadcast_int(0x7FFFFFFFu);
+  const Int odd = (magnitude >> 13) & broadcast_int(1);
+  Int half = (magnitude + broadcast_int(0xFFFu) + odd - broadcast_int(112u << 23)) >> 13;
+  const Int tiny = to_bits(from_bits(magnitude) + broadcast(0.5f)) - to_bits(broadcast(0.5f));  // in units of 2^-24
+  half = select(magnitude < broadcast_int(113u << 23), tiny, half);
+  half = select(magnitude < broadcast_int(0x477FF000u), half, broadcast_int(0x7C00u));  // 65520
+  const Int nan = broadcast_int(0x7E00u) | ((magnitude >> 13) & broadcast_int(0x3FFu));
+  half = select(magnitude < broadcast_int(0x7F800001u), half, nan);
+  store_16(p, half | ((bits >> 16) & broadcast_int(0x8000u)));
+}
+LAMINA_INLINE Vec round_f16(Vec v) {
+  uint16_t half[kLanes];
+  store_f16(half, v);
+  return load_f16(half);
+}
+
 LAMINA_INLINE float horizontal_sum(Vec v) {
   LAMINA_UNROLL for (int half = kLanes / 2; half > 0; half /= 2) {
     LAMINA_UNROLL for (int i = 0; i < half; ++i) v[i] += v[i + half];

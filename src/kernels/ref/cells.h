@@ -37,6 +37,7 @@ RefTensor<S> normalized(const RefCall<S>& call, size_t mean, double eps) {
   if (call.in[1] == nullptr) return h;
   const LayerNormAttrs attrs{eps};
   layernorm<S>({{call.in[0], call.in[1], call.in[2]}, {&h, call.out[mean], call.out[mean + 1]}, &attrs});
+  round_values(h, call.precision);
   return h;
 }
 
@@ -52,6 +53,7 @@ void linear_gelu(const RefCall<S>& call) {
   const RefTensor<S> h = normalized(call, 2, a.eps);
   RefTensor<S> pre = zeros<S>(call.out[0]->shape);
   linear<S>({{&h, call.in[3], call.in[4]}, {&pre}, nullptr});
+  round_values(pre, call.precision);
   const GeluAttrs form{a.tanh};
   gelu<S>({{&pre}, {call.out[0]}, &form});
   if (a.keep) call.out[1]->values = pre.values;
@@ -132,6 +134,7 @@ void head(const RefCall<S>& call) {
   const RefTensor<S> logits = head_logits(call, lse);
   RefTensor<S> dlogits = zeros<S>(logits.shape);
   cross_entropy_bwd<S>({{&logits, call.in[2], &lse, call.in[3]}, {&dlogits}, nullptr});
+  round_values(dlogits, call.precision);
   linear_bwd_input<S>({{&dlogits, call.in[1], optional_input(call, 4)}, {call.out[1]}, nullptr});
   linear_bwd_weight<S>({{call.in[0], &dlogits, optional_input(call, 5)}, {call.out[2]}, nullptr});
 }

@@ -1,9 +1,15 @@
-// add, mul, scale, dropout, expand, zero: every output element looks at one element of each input.
+// cast, add, mul, scale, dropout, expand, zero: every output element looks at one element of each input.
 #pragma once
 
 #include "kernels/ref/math.h"
 
 namespace lamina::ref {
+
+// Rounded like the inputs of every op: by the caller.
+template <typename S>
+void cast(const RefCall<S>& call) {
+  call.out[0]->values = call.in[0]->values;
+}
 
 template <typename S>
 void add(const RefCall<S>& call) {

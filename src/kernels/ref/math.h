@@ -6,6 +6,7 @@
 #include <complex>
 #include <numbers>
 
+#include "base/half.h"
 #include "base/rng.h"
 #include "kernels/ref/mag.h"
 #include "kernels/ref/ref.h"
@@ -29,6 +30,27 @@ inline double real_part(float x) { return x; }
 inline double real_part(double x) { return x; }
 inline double real_part(const std::complex<double>& x) { return x.real(); }
 inline double real_part(const Mag& x) { return x.value; }
+
+// A complex step goes through unrounded: it is a derivative.
+inline std::complex<double> round_to(const std::complex<double>& x, Dtype dtype) {
+  return {lamina::round_to(x.real(), dtype), x.imag()};
+}
+// Where the float evaluation may have come out on the other side of a tie, its result is a whole unit away.
+inline Mag round_to(const Mag& x, Dtype dtype) {
+  if (dtype == Dtype::f32) return x;
+  constexpr double kSums = 0x1.0p-16;  // 256 units of roundoff: what sums of terms may be off by
+  const double low = lamina::round_to(x.value - kSums * x.mag, dtype);
+  const double high = lamina::round_to(x.value + kSums * x.mag, dtype);
+  const double rounded = lamina::round_to(x.value, dtype);
+  return {rounded, std::abs(rounded) + (high - low) * 0x1.0p24};
+}
+using lamina::round_to;
+
+template <typename S>
+void round_values(RefTensor<S>& t, Dtype dtype) {
+  if (dtype == Dtype::f32) return;
+  for (S& x : t.values) x = round_to(x, dtype);
+}
 
 template <typename A, typename S>
 const A& attrs_of(const RefCall<S>& call) {

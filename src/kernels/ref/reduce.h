@@ -33,11 +33,14 @@ template <typename S>
 void clip_factor(const RefCall<S>& call) {
   const double max_norm = attrs_of<ClipAttrs>(call).max_norm;
   const S norm = call.in[0]->values[0];
+  const RefTensor<S>* given = optional_input(call, 2);
+  const S scale = given == nullptr ? S(1.0) : given->values[0];
   S factor = S(1.0);
   if (max_norm > 0.0) {
-    const S wanted = S(max_norm) / (norm + S(1e-6));
+    const S wanted = S(max_norm) / (norm / scale + S(1e-6));
     if (real_part(wanted) < 1.0) factor = wanted;
   }
+  factor /= scale;
   const bool finite = std::isfinite(real_part(norm)) && std::isfinite(real_part(call.in[1]->values[0]));
   if (!finite) factor = S(std::numeric_limits<double>::quiet_NaN());
   call.out[0]->values[0] = factor;

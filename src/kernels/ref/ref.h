@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/dtype.h"
 #include "base/op.h"
 #include "base/shape.h"
 
@@ -24,6 +25,9 @@ struct RefCall {
   std::vector<const RefTensor<S>*> in;  // null: an optional input that is absent
   std::vector<RefTensor<S>*> out;       // shaped and sized by the caller, all zero
   const void* attrs = nullptr;          // the op's own attribute struct
+  // Of values that a fused op hands from one of its parts to the next. Inputs come rounded, outputs leave unrounded:
+  // their caller sees to both.
+  Dtype precision = Dtype::f32;
 };
 
 // Runs one op. Aborts for `branch` and `reshape`, which compute nothing.
