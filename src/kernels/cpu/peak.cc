@@ -25,6 +25,10 @@ LAMINA_INLINE Vec next(Vec c, Vec x, Vec v) { return fma(c, x, v); }
 LAMINA_INLINE Sum next(Sum c, Words x, Words v) { return step(x, v, c); }
 #endif
 
+// Chains that begin alike are one chain to a compiler.
+LAMINA_INLINE void begin(Vec& c, int i) { c = broadcast(static_cast<float>(i)); }
+LAMINA_INLINE void begin(Int& c, int i) { c = broadcast_int(static_cast<uint32_t>(i)); }
+
 LAMINA_INLINE float total(Vec v) { return horizontal_sum(v); }
 LAMINA_INLINE float total(Int v) { return horizontal_sum(to_float(v)); }
 
@@ -35,7 +39,7 @@ float multiply_add(int64_t iterations) noexcept {
   __builtin_memcpy(&word, &bits, sizeof(word));
   const Words x = broadcast_word(&word), v = broadcast_word(&word);
   Sum c[kChains];
-  LAMINA_UNROLL for (int i = 0; i < kChains; ++i) c[i] = Sum{};
+  LAMINA_UNROLL for (int i = 0; i < kChains; ++i) begin(c[i], i);
   for (int64_t n = 0; n < iterations; ++n) {
     LAMINA_UNROLL for (int i = 0; i < kChains; ++i) c[i] = next(c[i], x, v);
   }
