@@ -138,13 +138,6 @@ int64_t bytes_of(const Operand& operand, Isa isa) {
   return storage_elements(operand.shape, layout_of(operand, isa)) * dtype_bytes(operand.dtype);
 }
 
-// As a plan chooses it: where an arithmetic has no kernel for an op, fp32's runs.
-const Kernel* kernel_of(const KernelCase& wanted, Isa isa) {
-  const KernelTable* table = kernel_table(isa, wanted.arithmetic);
-  const Kernel* kernel = table == nullptr ? nullptr : find_kernel(*table, wanted.op);
-  return kernel == nullptr ? find_kernel(kernel_table(isa), wanted.op) : kernel;
-}
-
 Work work_of(const KernelCase& wanted, Isa isa) {
   const auto operands = [&](const std::vector<Operand>& list) {
     std::vector<WorkOperand> out;
@@ -206,7 +199,7 @@ double Roof::memory_seconds(const Work& work) const {
 }
 
 BoundCase::BoundCase(const KernelCase& wanted, Isa isa, int threads, const Roof& roof)
-    : kernel_(kernel_of(wanted, isa)),
+    : kernel_(find_kernel(isa, wanted.arithmetic, wanted.op)),
       isa_(isa),
       attrs_(wanted.attrs),
       precision_(wanted.precision),

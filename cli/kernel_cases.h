@@ -39,7 +39,7 @@ struct KernelCase {
 std::vector<KernelCase> gemm_cases();
 std::vector<KernelCase> other_cases();
 // Products and attention with operands stored in 16 bits (weights in fp32, as ever), in the arithmetic that this
-// machine chooses. Empty for fp16 where bf16 is multiplied as scaled fp16 too: it is the same.
+// machine chooses.
 std::vector<KernelCase> narrow_cases(Isa isa, Dtype precision);
 
 // What the machine gives, 0: not looked at.

@@ -388,19 +388,21 @@ void add_all_cells(std::vector<OpCase>& cases) {
   add_heads(cases, 2 * kHeadRows + 3, 5, 35);
 }
 
-// A product with 16-bit operands, which lie in memory in fp32 or, `in_16_bits`, as what they are rounded to; results
-// may be narrow then too.
-OpCase narrow_case(OpCase c, Dtype precision, bool in_16_bits) {
-  c.name = fmt::format("{} {}{}", c.name, dtype_name(precision), in_16_bits ? " stored" : "");
-  c.precision = precision;
-  if (!in_16_bits) return c;
+// The case with its operands rounded to 16 bits; `halves`: what may be stored in 16 bits is. Weights never are.
+OpCase in_precision(const OpCase& c, Dtype precision, bool halves) {
+  OpCase narrow = c;
+  narrow.precision = precision;
+  narrow.name += fmt::format(" {}{}", dtype_name(precision), halves ? " stored" : "");
+  if (!halves) return narrow;
   const uint32_t operands = operands_of_case(c);
   for (size_t i = 0; i < c.in.size(); ++i)
-    if ((operands >> i & 1u) != 0 && c.in[i].kind == Kind::real && !c.in[i].panel) c.in[i].dtype = precision;
+    if ((operands >> i & 1u) != 0 && c.in[i].kind == Kind::real && !c.in[i].panel) narrow.in[i].dtype = precision;
   for (size_t o = 0; o < c.out.size(); ++o)
-    if ((schema(c.op).narrow >> o & 1u) != 0) c.out[o].dtype = precision;
-  if (schema(c.op).narrow != 0) c.in_place.clear();  // they lie on numbers of fp32
-  return c;
+    if ((schema(c.op).narrow >> o & 1u) != 0 && c.out[o].shape.elements() > 0) narrow.out[o].dtype = precision;
+  std::erase_if(narrow.in_place, [&](const auto& alias) {
+    return narrow.out[static_cast<size_t>(alias.first)].dtype != narrow.in[static_cast<size_t>(alias.second)].dtype;
+  });
+  return narrow;
 }
 
 // Sizes with odd sums, and sums of several chunks.
@@ -422,7 +424,7 @@ void add_narrow_products(std::vector<OpCase>& cases) {
   for (const OpCase& c : wide) {
     if (c.op == Op::linear_bwd_bias) continue;  // no product
     for (Dtype precision : {Dtype::bf16, Dtype::f16})
-      for (bool in_16_bits : {false, true}) cases.push_back(narrow_case(c, precision, in_16_bits));
+      for (bool in_16_bits : {false, true}) cases.push_back(in_precision(c, precision, in_16_bits));
   }
 }
 
@@ -570,23 +572,6 @@ void add_adamw(std::vector<OpCase>& cases) {
     for (int64_t n : kLengths) push(fmt::format("{} decay {}", n, a.weight_decay), a, real({n}));
     push(fmt::format("panel decay {}", a.weight_decay), a, panel(real({5, 97})));
   }
-}
-
-// The case with its operands rounded to 16 bits; `halves`: what may be stored in 16 bits is. Weights never are.
-OpCase in_precision(const OpCase& c, Dtype precision, bool halves) {
-  OpCase narrow = c;
-  narrow.precision = precision;
-  narrow.name += fmt::format(" {}{}", dtype_name(precision), halves ? " stored" : "");
-  if (!halves) return narrow;
-  const OpSchema& s = schema(c.op);
-  for (size_t i = 0; i < c.in.size(); ++i)
-    if ((s.operands >> i & 1u) != 0 && c.in[i].kind == Kind::real && !c.in[i].panel) narrow.in[i].dtype = precision;
-  for (size_t o = 0; o < c.out.size(); ++o)
-    if ((s.narrow >> o & 1u) != 0 && c.out[o].shape.elements() > 0) narrow.out[o].dtype = precision;
-  std::erase_if(narrow.in_place, [&](const auto& alias) {
-    return narrow.out[static_cast<size_t>(alias.first)].dtype != narrow.in[static_cast<size_t>(alias.second)].dtype;
-  });
-  return narrow;
 }
 
 // Ops beside the matrix products that know 16-bit numbers: every other case of an op stored in one of the types and

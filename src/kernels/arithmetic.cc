@@ -86,6 +86,12 @@ std::vector<const KernelTable*> available_tables() {
   return tables;
 }
 
+const Kernel* find_kernel(Isa isa, Arithmetic arithmetic, Op op) {
+  const KernelTable* table = kernel_table(isa, arithmetic);
+  const Kernel* kernel = table == nullptr ? nullptr : find_kernel(*table, op);
+  return kernel == nullptr ? find_kernel(kernel_table(isa), op) : kernel;
+}
+
 ArithmeticChoice choose_arithmetic(const ProductSpeeds& speeds, Dtype precision, bool own_products) {
   const std::vector<Arithmetic> possible = candidates(speeds, precision, own_products);
   const ArithmeticChoice chosen = from_table(speeds, precision, possible);

@@ -18,6 +18,9 @@ bool cpu_has(Isa isa, Arithmetic arithmetic);
 // All tables that it can run, those in f32 first.
 std::vector<const KernelTable*> available_tables();
 
+// The kernel of an op in an arithmetic, or where that has none for it, in f32. Null where the rung has none at all.
+const Kernel* find_kernel(Isa isa, Arithmetic arithmetic, Op op);
+
 struct ArithmeticChoice {
   Arithmetic arithmetic = Arithmetic::f32;
   std::string why;  // for people: "AVX512-FP16"

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "graph/schema.h"
+#include "kernels/kernel.h"
 
 namespace lamina {
 namespace {
@@ -66,7 +67,7 @@ double node_seconds(const Graph& graph, const Node& node, const Rates& rates) {
 double program_seconds(const Plan& plan, const PlanProgram& program, const Rates& rates) {
   double total = 0.0;
   for (const PlanStep& step : program.steps) {
-    const bool narrow = step.precision != Dtype::f32 && step.kernel.find(".f32.") == std::string::npos;
+    const bool narrow = table_of(*find_kernel_by_id(step.kernel)).arithmetic != Arithmetic::f32;
     total += seconds(step.op, work_of(plan, step), rates, narrow ? rates.narrow : 1.0);
   }
   return total;

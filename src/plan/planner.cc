@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "graph/lifetime.h"
 #include "graph/schema.h"
+#include "kernels/arithmetic.h"
 #include "kernels/kernel.h"
 
 namespace lamina {
@@ -13,10 +14,9 @@ namespace {
 
 class Planner {
  public:
-  Planner(Isa isa, const Arithmetics& arithmetics)
-      : table_(kernel_table(isa)), bf16_(kernel_table(isa, arithmetics.bf16)) {
+  Planner(Isa isa, const Arithmetics& arithmetics) : arithmetics_(arithmetics) {
     plan_.isa = isa;
-    if (bf16_ == nullptr)
+    if (kernel_table(isa, arithmetics.bf16) == nullptr)
       throw_error(ErrorCode::unsupported, "no kernels: arithmetic {} on {}", arithmetic_name(arithmetics.bf16),
                   isa_name(isa));
   }
@@ -134,15 +134,9 @@ class Planner {
     return index = push(std::move(view));
   }
 
-  // The table of an arithmetic has products only.
-  const Kernel* kernel_of(const Node& node) const {
-    const KernelTable* narrow = node.precision == Dtype::bf16 ? bf16_ : nullptr;
-    const Kernel* kernel = narrow == nullptr ? nullptr : find_kernel(*narrow, node.op);
-    return kernel == nullptr ? find_kernel(table_, node.op) : kernel;
-  }
-
   PlanStep step(const Graph& graph, const Node& node) {
-    const Kernel* kernel = kernel_of(node);
+    const Arithmetic arithmetic = node.precision == Dtype::bf16 ? arithmetics_.bf16 : Arithmetic::f32;
+    const Kernel* kernel = find_kernel(plan_.isa, arithmetic, node.op);
     if (kernel == nullptr)
       throw_error(ErrorCode::unsupported, "no kernel: op {} on {}", op_name(node.op), isa_name(plan_.isa));
     PlanStep step{node.name, node.op, kernel->id, node.attrs, node.precision, {}, {}, 0};
@@ -168,8 +162,7 @@ class Planner {
     return step;
   }
 
-  const KernelTable& table_;
-  const KernelTable* bf16_;  // of products with such operands
+  const Arithmetics& arithmetics_;
   Plan plan_;
   std::unordered_map<std::string, int32_t> by_name_;
   std::vector<int32_t> tensor_of_;  // of the values of the graph being added

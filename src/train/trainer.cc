@@ -152,7 +152,8 @@ class Run {
     specs_ = parameter_specs(config_);
     request.isa = kept_isa(request.isa);
     precision_ = precision_of_parts(request.precision, config_);
-    request.arithmetics = kept_arithmetics(request.isa, stored_arithmetics(), parse_precision(options_.precision));
+    if (found_)
+      request.arithmetics = kept_arithmetics(request.isa, stored_arithmetics(), parse_precision(options_.precision));
     arithmetics_ = request.arithmetics;
     Compiled compiled = compile(config_, request);
     isa_ = request.isa;
@@ -195,7 +196,7 @@ class Run {
 
   // What the run multiplied 16-bit operands with when it was saved.
   nlohmann::json stored_arithmetics() const {
-    return found_ && found_->settings.is_object() ? found_->settings.value("arithmetic", nlohmann::json()) : nullptr;
+    return found_->settings.is_object() ? found_->settings.value("arithmetic", nlohmann::json()) : nullptr;
   }
 
   void introduce(const Compiled& compiled) {
