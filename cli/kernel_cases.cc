@@ -45,6 +45,43 @@ std::vector<KernelCase> attention_cases() {
            .in_place = {{1, 3}, {2, 4}}}};
 }
 
+// Products with what the passes put into them, and the head, whose logits are never whole.
+std::vector<KernelCase> cell_cases() {
+  const Operand x{{1, kTokens, kWidth}}, inner{{1, kTokens, kInner}}, row{{1, kTokens}}, channel{{kWidth}};
+  const Operand square{{kWidth, kWidth}, true}, fc{{kWidth, kInner}, true}, proj{{kInner, kWidth}, true};
+  const Operand wide{{kInner}}, table{{kWidth, kVocab}, true};
+  const Operand ids{{1, kTokens}, false, Dtype::i32, Fill::ids}, rng{{2}, false, Dtype::i64, Fill::one};
+  const Operand sample{{1}, false, Dtype::i64, Fill::one};
+  const Operand logits{{std::min(kTokens, kHeadRows), kVocab}};
+  const std::string qkv = fmt::format("{}x{}x3*{}", kTokens, kWidth, kWidth);
+  const auto shape = [](int64_t K, int64_t N) { return fmt::format("{}x{}x{}", kTokens, K, N); };
+  return {{Op::linear_qkv,
+           qkv,
+           {x, channel, channel, square, channel, square, channel, square, channel},
+           {x, x, x, row, row},
+           LayerNormAttrs{}},
+          {Op::linear_gelu,
+           shape(kWidth, kInner),
+           {x, channel, channel, fc, wide},
+           {inner, inner, row, row},
+           LinearGeluAttrs{}},
+          {.op = Op::linear_dropout,
+           .shape = shape(kInner, kWidth),
+           .in = {inner, proj, channel, x, rng, sample},
+           .out = {x},
+           .attrs = DropoutAttrs{0.1, 0, true},
+           .in_place = {{0, 3}}},
+          {Op::linear_bwd_gelu, shape(kInner, kWidth), {x, proj, inner}, {inner}, GeluAttrs{}},
+          {Op::linear_bwd_params, shape(kWidth, kInner), {x, inner, kNone, kNone}, {fc, wide}},
+          {Op::qkv_bwd_input, qkv, {x, x, x, square, square, square, kNone}, {x}},
+          {Op::qkv_bwd_params,
+           qkv,
+           {x, x, x, x, kNone, kNone, kNone, kNone, kNone, kNone},
+           {square, channel, square, channel, square, channel}},
+          {Op::head_loss, shape(kWidth, kVocab), {x, table, ids}, {row, logits}},
+          {Op::head, shape(kWidth, kVocab), {x, table, ids, row, kNone, kNone}, {row, x, table, logits}}};
+}
+
 std::vector<KernelCase> row_cases() {
   const Operand x{{kTokens, kWidth}}, row{{kTokens}}, channel{{kWidth}};
   const Operand ones{{kTokens}, false, Dtype::f32, Fill::one}, large{{kTokens}, false, Dtype::f32, Fill::large};
@@ -55,6 +92,10 @@ std::vector<KernelCase> row_cases() {
   return {{Op::layernorm, narrow, {x, channel, channel}, {x, row, row}, LayerNormAttrs{}},
           {Op::layernorm_bwd_input, narrow, {x, x, channel, row, ones, kNone}, {x}},
           {Op::layernorm_bwd_params, narrow, {x, x, row, ones, kNone, kNone}, {channel, channel}},
+          {Op::layernorm_bwd,
+           narrow,
+           {x, x, channel, row, ones, kNone, kNone, kNone},
+           {x, channel, channel, Operand{{kTokens / kNormRows, 2 * kWidth}}}},
           {Op::cross_entropy, wide, {logits, ids}, {row, row}},
           {.op = Op::cross_entropy_bwd,
            .shape = wide,
@@ -62,6 +103,7 @@ std::vector<KernelCase> row_cases() {
            .out = {logits},
            .in_place = {{0, 0}}},
           {Op::embedding, narrow, {table, row_ids}, {rows}},
+          {Op::embedding_sum, narrow, {table, row_ids, table, row_ids, kNone, kNone}, {rows}, DropoutAttrs{}},
           {.op = Op::embedding_bwd,
            .shape = narrow,
            .in = {rows, row_ids, table},
@@ -112,7 +154,7 @@ void put_real(std::byte* data, int64_t i, Dtype dtype, float value) {
   if (dtype == Dtype::f32)
     reinterpret_cast<float*>(data)[i] = value;
   else
-    reinterpret_cast<uint16_t*>(data)[i] = dtype == Dtype::bf16 ? to_bf16(value) : to_f16(value);
+    reinterpret_cast<uint16_t*>(data)[i] = to_16_bits(value, dtype);
 }
 
 void fill(std::byte* data, int64_t elements, const Operand& operand) {
@@ -168,7 +210,7 @@ std::vector<KernelCase> gemm_cases() {
 
 std::vector<KernelCase> other_cases() {
   std::vector<KernelCase> cases = attention_cases();
-  for (std::vector<KernelCase> more : {row_cases(), element_cases()})
+  for (std::vector<KernelCase> more : {cell_cases(), row_cases(), element_cases()})
     cases.insert(cases.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
   return cases;
 }
@@ -176,7 +218,8 @@ std::vector<KernelCase> other_cases() {
 std::vector<KernelCase> narrow_cases(Isa isa, Dtype precision) {
   const Arithmetic arithmetic = choose_arithmetic(isa, precision, false).arithmetic;
   std::vector<KernelCase> cases = gemm_cases();
-  for (KernelCase& attention : attention_cases()) cases.push_back(std::move(attention));
+  for (std::vector<KernelCase> more : {attention_cases(), cell_cases()})
+    cases.insert(cases.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
   for (KernelCase& wanted : cases) {
     wanted.precision = precision;
     wanted.arithmetic = arithmetic;

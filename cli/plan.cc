@@ -16,10 +16,15 @@ void for_each_option(O& options, F&& f) {
 int run(const Options& options) {
   validate(options);
   const CompiledModel model = compile_model(options, true);
+  const int64_t available = available_memory();
+  if (const int64_t needed = model.compiled.plan.total_bytes(model.threads); available >= 0 && needed > available)
+    say("warning: this plan needs {} and this machine has {} now: see --recompute and --memory-limit",
+        bytes_text(needed), bytes_text(available));
   const Prediction prediction = predict(model);
   Json summary = plan_summary_json(model);
   if (options.json) {
     summary["predicted_step_ms"] = prediction.step_ms;
+    summary["available_bytes"] = available < 0 ? Json(nullptr) : Json(available);
     summary["operations"] = prediction.operations;
     summary["bytes_moved"] = prediction.bytes;
     summary["rates"] = {{"fp32_gflops", prediction.rates.flops_per_s * 1e-9},

@@ -35,17 +35,29 @@ if(LAMINA_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
       CCACHE_SLOPPINESS=pch_defines,time_macros ${LAMINA_CCACHE})
 endif()
 
-# lamina_precompile(target): nlohmann/json.hpp and fmt take most of the time of a file that uses them; both are read once,
-# by the target lamina_precompiled, for all targets that are named here. Not for kernels, which use no std:: templates.
+# lamina_precompile(target [LIGHT]): nlohmann/json.hpp and fmt take most of the time of a file that uses them; they are
+# read once for all targets that are named here, and once more, with gtest and without optimisation, for LIGHT programs of
+# tests. Not for kernels, which use no std:: templates.
 function(lamina_precompile target)
-  if(NOT TARGET lamina_precompiled)
-    file(WRITE ${CMAKE_BINARY_DIR}/precompiled.cc "")
-    add_library(lamina_precompiled OBJECT ${CMAKE_BINARY_DIR}/precompiled.cc)
-    target_link_libraries(lamina_precompiled PRIVATE lamina_flags lamina_fmt nlohmann_json::nlohmann_json)
-    target_precompile_headers(lamina_precompiled PRIVATE <fmt/format.h> <nlohmann/json.hpp> <filesystem> <functional>)
-    # For ccache, which otherwise does not see what a precompiled header holds.
-    target_compile_options(lamina_precompiled PUBLIC $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
+  set(owner lamina_precompiled)
+  if(ARGN STREQUAL "LIGHT")
+    set(owner lamina_precompiled_tests)
   endif()
-  target_precompile_headers(${target} REUSE_FROM lamina_precompiled)
+  if(NOT TARGET ${owner})
+    file(WRITE ${CMAKE_BINARY_DIR}/precompiled.cc "int main() {}\n")
+    if(ARGN STREQUAL "LIGHT")
+      add_executable(${owner} EXCLUDE_FROM_ALL ${CMAKE_BINARY_DIR}/precompiled.cc)  # code of a program's kind
+      target_link_libraries(${owner} PRIVATE GTest::gtest)
+      target_precompile_headers(${owner} PRIVATE <gtest/gtest.h>)
+      target_compile_options(${owner} PRIVATE -O0)
+    else()
+      add_library(${owner} OBJECT ${CMAKE_BINARY_DIR}/precompiled.cc)
+    endif()
+    target_link_libraries(${owner} PRIVATE lamina_flags lamina_fmt nlohmann_json::nlohmann_json)
+    target_precompile_headers(${owner} PRIVATE <fmt/format.h> <nlohmann/json.hpp> <filesystem> <functional>)
+    # For ccache, which otherwise does not see what a precompiled header holds.
+    target_compile_options(${owner} PUBLIC $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
+  endif()
+  target_precompile_headers(${target} REUSE_FROM ${owner})
   target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
 endfunction()

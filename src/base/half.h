@@ -17,6 +17,12 @@ uint16_t to_bf16(float x);
 float from_f16(uint16_t bits);
 uint16_t to_f16(float x);
 
+// Of one of the two types, `dtype`.
+inline uint16_t to_16_bits(float x, Dtype dtype) { return dtype == Dtype::bf16 ? to_bf16(x) : to_f16(x); }
+inline float from_16_bits(uint16_t bits, Dtype dtype) {
+  return dtype == Dtype::bf16 ? from_bf16(bits) : from_f16(bits);
+}
+
 // The nearest value that `dtype` (bf16, f16 or f32) holds, rounded once from a double.
 double round_to(double x, Dtype dtype);
 inline float round_to(float x, Dtype dtype) {

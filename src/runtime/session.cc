@@ -15,16 +15,6 @@
 namespace lamina {
 namespace {
 
-// What the system says it could give without swapping; −1 where it does not say.
-int64_t available_memory() {
-  std::ifstream info("/proc/meminfo");
-  std::string key, unit;
-  int64_t value = 0;
-  while (info >> key >> value >> unit)
-    if (key == "MemAvailable:") return value * 1024;
-  return -1;
-}
-
 void check_memory(const Plan& plan, int threads, int64_t limit) {
   const int64_t needed = plan.total_bytes(threads);
   const int64_t available = available_memory();
@@ -41,6 +31,15 @@ bool can_run(const Kernel& kernel) {
 }
 
 }  // namespace
+
+int64_t available_memory() {
+  std::ifstream info("/proc/meminfo");
+  std::string key, unit;
+  int64_t value = 0;
+  while (info >> key >> value >> unit)
+    if (key == "MemAvailable:") return value * 1024;
+  return -1;
+}
 
 void check_memory_limit(const Plan& plan, int threads, int64_t limit) {
   if (const int64_t needed = plan.total_bytes(threads); needed > limit)

@@ -40,6 +40,9 @@ struct MatrixView {
   int64_t stride_column = 1;
 };
 
+// Bytes that the system says it could give without swapping; -1 where it does not say.
+int64_t available_memory();
+
 // Throws Error(memory) where the plan needs more than so many bytes.
 void check_memory_limit(const Plan& plan, int threads, int64_t limit);
 

@@ -53,11 +53,11 @@ bool all_zero(const Floats& x, int64_t begin, int64_t end) {
 // Both ways between fp32 and 16 bits.
 Buffer<uint16_t> to_halves(const Floats& x, Dtype dtype) {
   Buffer<uint16_t> halves(x.size);
-  for (int64_t i = 0; i < x.size; ++i) halves[i] = dtype == Dtype::bf16 ? to_bf16(x[i]) : to_f16(x[i]);
+  for (int64_t i = 0; i < x.size; ++i) halves[i] = to_16_bits(x[i], dtype);
   return halves;
 }
 void from_halves(const Buffer<uint16_t>& halves, Dtype dtype, const Floats& x) {
-  for (int64_t i = 0; i < x.size; ++i) x[i] = dtype == Dtype::bf16 ? from_bf16(halves[i]) : from_f16(halves[i]);
+  for (int64_t i = 0; i < x.size; ++i) x[i] = from_16_bits(halves[i], dtype);
 }
 
 struct Sizes {

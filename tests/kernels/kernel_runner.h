@@ -47,11 +47,6 @@ inline size_t storage_bytes(const Operand& operand, int32_t nr) {
   return elements * (operand.kind == Operand::Kind::real ? static_cast<size_t>(dtype_bytes(operand.dtype)) : 4);
 }
 
-inline uint16_t to_16_bits(float x, Dtype dtype) { return dtype == Dtype::bf16 ? to_bf16(x) : to_f16(x); }
-inline float from_16_bits(uint16_t bits, Dtype dtype) {
-  return dtype == Dtype::bf16 ? from_bf16(bits) : from_f16(bits);
-}
-
 // The memory of one input.
 inline GuardedBuffer to_storage(const Operand& operand, const ref::RefTensor<double>& t, int32_t nr) {
   const std::vector<float> reals(t.values.begin(), t.values.end());

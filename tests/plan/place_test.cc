@@ -2,6 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
 
 #include "base/rng.h"
 #include "plan/place_search.h"
@@ -18,6 +23,18 @@ bool valid(std::span<const Interval> intervals, const Placement& placement) {
       if (a < b + intervals[j].bytes && b < a + intervals[i].bytes) return false;
     }
   return true;
+}
+
+// The most bytes alive at once: nothing can be lower. It is reached where an interval begins.
+int64_t most_alive(std::span<const Interval> intervals) {
+  int64_t most = 0;
+  for (const Interval& start : intervals) {
+    int64_t live = 0;
+    for (const Interval& interval : intervals)
+      if (interval.first <= start.first && start.first <= interval.last) live += interval.bytes;
+    most = std::max(most, live);
+  }
+  return most;
 }
 
 //  | bbb
@@ -49,16 +66,9 @@ TEST(Place, RandomProblemsAreValidAndBounded) {
       interval.bytes = 64 * static_cast<int64_t>(1 + rng.below(40));
       sum += interval.bytes;
     }
-    int64_t bound = 0;
-    for (int32_t time = 0; time < 70; ++time) {
-      int64_t live = 0;
-      for (const Interval& interval : intervals)
-        if (interval.first <= time && time <= interval.last) live += interval.bytes;
-      bound = std::max(bound, live);
-    }
     const Placement placement = place(intervals);
     ASSERT_TRUE(valid(intervals, placement)) << "seed " << seed;
-    ASSERT_GE(placement.height, bound);
+    ASSERT_GE(placement.height, most_alive(intervals));
     ASSERT_LE(placement.height, sum);
     for (size_t i = 0; i < intervals.size(); ++i)
       ASSERT_LE(placement.offsets[i] + intervals[i].bytes, placement.height);
@@ -166,6 +176,38 @@ TEST(Place, FillsARectangleThatWasCutApart) {
         EXPECT_LE(placement.height, 64 * kHeight * 101 / 100) << count << " boxes, seed " << seed << pinwheels;
         EXPECT_EQ(placement.offsets, place(intervals).offsets);
       }
+}
+
+// Problems in the form of MiniMalloc's (id,lower,upper,size; upper excluded), from the folder that LAMINA_PLACEMENTS
+// names. How high each becomes, over its bound, is printed.
+TEST(Place, ProblemsOfAFolder) {
+  const char* folder = std::getenv("LAMINA_PLACEMENTS");
+  if (folder == nullptr) GTEST_SKIP() << "LAMINA_PLACEMENTS names no folder of .csv files";
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    if (entry.path().extension() == ".csv") files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
+  ASSERT_FALSE(files.empty()) << folder;
+  for (const std::filesystem::path& path : files) {
+    std::ifstream file(path);
+    std::string line;
+    std::getline(file, line);
+    ASSERT_EQ(line, "id,lower,upper,size") << path;
+    std::vector<Interval> intervals;
+    while (std::getline(file, line)) {
+      Interval& interval = intervals.emplace_back();
+      ASSERT_EQ(std::sscanf(line.c_str(), "%*[^,],%d,%d,%ld", &interval.first, &interval.last, &interval.bytes), 3);
+      --interval.last;
+    }
+    std::stable_sort(intervals.begin(), intervals.end(),
+                     [](const Interval& a, const Interval& b) { return a.first < b.first; });
+    const Placement placement = place(intervals);
+    EXPECT_TRUE(valid(intervals, placement)) << path;
+    const int64_t bound = most_alive(intervals);
+    EXPECT_GE(placement.height, bound) << path;
+    std::printf("%s: %zu intervals, height / bound %.4f\n", path.filename().c_str(), intervals.size(),
+                static_cast<double>(placement.height) / static_cast<double>(bound));
+  }
 }
 
 TEST(PlaceWithin, GivesNothingBelowTheBoundAndNothingWithoutWork) {
