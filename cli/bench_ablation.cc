@@ -6,6 +6,7 @@
 #include "bench.h"
 #include "plan/cost.h"
 #include "timed_steps.h"
+#include "train/precision.h"
 
 namespace lamina::cli {
 namespace {
@@ -14,10 +15,19 @@ struct Acceleration {
   std::string_view name;
   std::string_view without;  // what happens instead, for people
   void (*leave_out)(ShapeOptions& options);
+  void (*take_in)(ShapeOptions& options) = nullptr;  // first, where it is not in use by itself
 };
 
 void skip(ShapeOptions& options, std::initializer_list<const char*> passes) {
   for (const char* pass : passes) options.passes.push_back(fmt::format("-{}", pass));
+}
+
+// Only without clips, so both sides have none; what else forbids it leaves both sides alike.
+void update_in_backward(ShapeOptions& options) {
+  const PrecisionMap map = parse_precision(options.precision).map;
+  const auto is_fp16 = [](const PrecisionRule& rule) { return rule.dtype == Dtype::f16; };
+  options.clip = options.clip_layer = 0.0;
+  options.update_in_backward = options.accumulate == 1 && std::none_of(map.begin(), map.end(), is_fp16);
 }
 
 // A row for each; every pass that can be left out is in one.
@@ -57,6 +67,12 @@ constexpr Acceleration kAccelerations[] = {
        skip(o, {"insert_casts", "fuse_casts"});
      }},
     {"recompute", "everything kept for backward", [](ShapeOptions& o) { skip(o, {"recompute"}); }},
+    {"update", "gradients of the layers whole, updates after their norm; no clip on either side",
+     [](ShapeOptions& o) {
+       skip(o, {"fuse_update"});
+       o.update_in_backward = false;
+     },
+     update_in_backward},
     {"order_for_memory", "nodes as they were made", [](ShapeOptions& o) { skip(o, {"order_for_memory"}); }},
     {"share_storage", "outputs beside their inputs", [](ShapeOptions& o) { skip(o, {"share_storage"}); }},
 };
@@ -103,14 +119,24 @@ class Ablation {
 
   // One row of the result.
   Json row(const Acceleration& acceleration) {
-    ShapeOptions shape = options_;
+    ShapeOptions with = options_;
+    if (acceleration.take_in != nullptr) acceleration.take_in(with);
+    ShapeOptions shape = with;
     acceleration.leave_out(shape);
     Variant off = variant(shape);
-    Effect on = all_.effect;
-    const bool changes = off.plan.digest != all_.plan.digest;
+    const Variant own = acceleration.take_in != nullptr ? variant(with) : all_;
+    Effect on = own.effect;
+    const bool changes = off.plan.digest != own.plan.digest;
     if (changes) {
       say("with and without {} in turn, {} steps each", acceleration.name, options_.steps);
-      time(std::move(off.plan), shape, on, off.effect);
+      if (acceleration.take_in == nullptr) {
+        time(own_steps(), std::move(off.plan), shape, on, off.effect);
+      } else {
+        steps_.reset();  // no third set of weights in memory
+        TimedSteps steps(own.plan, model_.config, with, threads_);
+        warm_up(steps);
+        time(steps, std::move(off.plan), shape, on, off.effect);
+      }
     } else {
       on.step_ms = off.effect.step_ms = own_step_ms();
     }
@@ -137,10 +163,13 @@ class Ablation {
     return {compiled.plan, effect};
   }
 
-  void time(Plan plan, const ShapeOptions& shape, Effect& on, Effect& off) {
-    TimedSteps& own = own_steps();
+  void warm_up(TimedSteps& steps) const {
+    for (int64_t i = 0; i < options_.warmup; ++i) steps.step_ms();
+  }
+
+  void time(TimedSteps& own, Plan plan, const ShapeOptions& shape, Effect& on, Effect& off) {
     TimedSteps others(std::move(plan), model_.config, shape, threads_);
-    for (int64_t i = 0; i < options_.warmup; ++i) others.step_ms();
+    warm_up(others);
     StepTimes with, without;
     for (int64_t i = 0; i < options_.steps; ++i) {
       with.ms.push_back(own.step_ms());
@@ -153,7 +182,7 @@ class Ablation {
   TimedSteps& own_steps() {
     if (steps_) return *steps_;
     steps_.emplace(all_.plan, model_.config, options_, threads_);
-    for (int64_t i = 0; i < options_.warmup; ++i) steps_->step_ms();
+    warm_up(*steps_);
     return *steps_;
   }
 

@@ -135,6 +135,7 @@ std::vector<std::string> own_command(const PeerTask& task) {
   add("--warmup", fmt::format("{}", options.warmup));
   add("--clip", fmt::format("{}", options.clip));
   add("--clip-layer", fmt::format("{}", options.clip_layer));
+  if (options.update_in_backward) out.emplace_back("--update-in-backward");
   add("--betas", fmt::format("{},{}", options.betas[0], options.betas[1]));
   add("--eps", fmt::format("{}", options.eps));
   add("--weight-decay", fmt::format("{}", options.weight_decay));

@@ -77,7 +77,11 @@ std::shared_ptr<Host> Host::create(HfConfig config, uint64_t seed, const HostLim
 std::unique_lock<std::mutex> Host::enter() {
   if (generating_ == std::this_thread::get_id())
     throw_error(ErrorCode::invalid, "the model is generating: it cannot be called from on_id or on_text");
-  return std::unique_lock(mutex_);
+  std::unique_lock lock(mutex_);
+  if (spoiled_ > 0)
+    throw_error(ErrorCode::invalid, "the model's weights are of no use: expected finite numbers, got those of step {}",
+                spoiled_);
+  return lock;
 }
 
 const Host::Slot& Host::newest() const {
@@ -248,6 +252,12 @@ StepResult Host::train(int64_t trainer, const std::vector<Row>& rows, int64_t st
   runner.set_updates(updates_);
   if (loss_scale_) runner.set_loss_scale(*loss_scale_);
   const StepResult result = runner.step(rows, step, lr);
+  if (!result.finite && update.in_backward) {
+    spoiled_ = step;
+    const std::string what =
+        result.overflow ? "the gradient of " + gradient_name(specs_, runner.bad_gradient()) : "the loss";
+    refuse_applied_step({step, what, result.loss, result.grad_norm, "the model has to be loaded again"});
+  }
   loss_scale_ = runner.loss_scale();
   if (result.overflow && loss_scale_) check_loss_scale(result.loss_scale, step, specs_, runner.bad_gradient());
   if (runner.updates() > updates_) training.version = newest().version + 1;

@@ -124,6 +124,7 @@ class Host {
   int64_t updates_ = 0;                  // of the newest trainer
   std::optional<LossScale> loss_scale_;  // of it as well; none where gradients need none
   std::optional<double> dropout_;        // as well
+  int64_t spoiled_ = 0;                  // the step that was applied though it was not finite; 0: none
 };
 
 }  // namespace lamina::python

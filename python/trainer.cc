@@ -113,7 +113,8 @@ void make_trainer(Trainer* self, const Model& model, double lr, const std::array
                   int64_t warmup, double min_lr, const std::optional<int64_t>& decay_steps,
                   const std::optional<int64_t>& steps, int64_t seed, const std::optional<double>& dropout,
                   int64_t max_skips, int64_t batch, const std::optional<int64_t>& seq, bool isolate_documents,
-                  const std::string& recompute, const std::string& precision, const std::vector<std::string>& passes) {
+                  const std::string& recompute, const std::string& precision, bool update_in_backward,
+                  const std::vector<std::string>& passes) {
   TrainOptions options;
   options.lr = lr;
   options.betas = betas;
@@ -135,6 +136,7 @@ void make_trainer(Trainer* self, const Model& model, double lr, const std::array
   options.isolate_documents = isolate_documents;
   options.recompute = recompute;
   options.precision = precision;
+  options.update_in_backward = update_in_backward;
   options.passes = passes;
   const nb::gil_scoped_release release;
   new (self) Trainer(model, options);
@@ -159,7 +161,8 @@ void bind_trainer(nb::module_& m) {
            "warmup"_a = usual.warmup, "min_lr"_a = usual.min_lr, "decay_steps"_a = nb::none(), "steps"_a = nb::none(),
            "seed"_a = usual.seed, "dropout"_a = nb::none(), "max_skips"_a = usual.max_skips, "batch"_a = usual.batch,
            "seq"_a = nb::none(), "isolate_documents"_a = usual.isolate_documents, "recompute"_a = usual.recompute,
-           "precision"_a = usual.precision, "passes"_a = usual.passes)
+           "precision"_a = usual.precision, "update_in_backward"_a = usual.update_in_backward,
+           "passes"_a = usual.passes)
       .def("step", &Trainer::step, "ids"_a, "targets"_a = nb::none(), "attention_mask"_a = nb::none(),
            "position_ids"_a = nb::none())
       .def("plan", &Trainer::plan);

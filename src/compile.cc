@@ -75,7 +75,7 @@ class Compiler {
     std::vector<bool> backward(graph.values.size(), false), update(graph.values.size(), false);
     backward[static_cast<size_t>(seed_)] = true;
     for (const Node& node : graph.nodes) {
-      bool is_backward = false, is_update = node.op == Op::square_sum;
+      bool is_backward = false, is_update = node.op == Op::square_sum || node.op == Op::adamw;
       for (ValueId id : node.inputs) {
         is_backward = is_backward || (id != ValueId::none && backward[static_cast<size_t>(id)]);
         is_update = is_update || (id != ValueId::none && update[static_cast<size_t>(id)]);
@@ -210,6 +210,16 @@ void check_amounts(const ModelConfig& config, const CompileOptions& options) {
                 kMostParameters, parameters);
 }
 
+void check_update(const CompileOptions& options) {
+  if (!options.update.in_backward) return;
+  if (options.accumulate != 1 || options.keep_gradients || options.update.clip > 0.0 || options.update.clip_layer > 0.0)
+    throw_error(ErrorCode::invalid,
+                "no update in the backward pass: expected gradients of 1 micro-batch, neither kept nor clipped, got {} "
+                "micro-batches, {}, clip {}, clip_layer {}",
+                options.accumulate, options.keep_gradients ? "kept gradients" : "none kept", options.update.clip,
+                options.update.clip_layer);
+}
+
 // A dropout decides by a number of 32 bits: more elements of one sample would share their decisions.
 void check_dropout(const ModelConfig& config, const CompileOptions& options) {
   static constexpr double kMost = 0x1.0p32;
@@ -234,6 +244,7 @@ Compiled compile(const ModelConfig& config, const CompileOptions& options) {
   validate(config);
   check_amounts(config, options);
   if (options.train) check_dropout(config, options);
+  if (options.train) check_update(options);
   check_skipped_passes(options.pipeline.skip);
   Compiled out = Compiler(config, options).compile();
   out.compile_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count() -

@@ -257,6 +257,33 @@ void add_products(std::vector<OpCase>& cases) {
   add_linear(cases, {150, 131, 260});
 }
 
+// The gradients of one product and of three, and AdamW on them. Squares carry the error of their factor twice.
+void add_updates(std::vector<OpCase>& cases, const Product& p) {
+  const double terms = 2.0 * (4.0 * static_cast<double>(2 * p.M) + static_cast<double>(std::min(p.N, kSquareColumns)));
+  const Operand x = real({2, p.M, p.K}), dy = real({2, p.M, p.N}), bias = real({p.N}), hyper = real({3}, 0.1, 0.9);
+  const Operand weight = panel(real({p.K, p.N})), m = panel(real({p.K, p.N}, -0.1, 0.1)),
+                v = panel(real({p.K, p.N}, 1e-3, 1e-2));
+  const Operand squares = real({p.K, (p.N + kSquareColumns - 1) / kSquareColumns});
+  const AdamWAttrs a{.weight_decay = 0.1};
+  const std::string name = fmt::format("2x{}x{}x{}", p.M, p.K, p.N);
+  cases.push_back({Op::linear_bwd_update,
+                   name,
+                   a,
+                   {x, dy, hyper, weight, m, v},
+                   {weight, m, v, squares, bias},
+                   terms,
+                   10,
+                   {{0, 3}, {1, 4}, {2, 5}}});
+  cases.push_back({Op::qkv_bwd_update,
+                   name,
+                   a,
+                   {x, dy, dy, dy, hyper, weight, m, v, weight, m, v, weight, m, v},
+                   {weight, m, v, squares, bias, weight, m, v, squares, bias, weight, m, v, squares, bias},
+                   terms,
+                   10,
+                   {{0, 5}, {1, 6}, {2, 7}, {5, 8}, {6, 9}, {7, 10}, {10, 11}, {11, 12}, {12, 13}}});
+}
+
 // The parts of layer cells at one size: M tokens in two samples, K channels in, N out.
 void add_cells(std::vector<OpCase>& cases, const Product& p) {
   const double K = static_cast<double>(p.K), N = static_cast<double>(p.N), M = static_cast<double>(2 * p.M);
@@ -339,6 +366,7 @@ void add_cells(std::vector<OpCase>& cases, const Product& p) {
                      0,
                      on({{0, 6}})});
   }
+  add_updates(cases, p);
 }
 
 // M rows of C channels, V logits. `terms`: a sum of products, each of which carries the error of a logit.
@@ -570,6 +598,9 @@ void add_adamw(std::vector<OpCase>& cases) {
   };
   for (const AdamWAttrs& a : settings) {
     for (int64_t n : kLengths) push(fmt::format("{} decay {}", n, a.weight_decay), a, real({n}));
+    cases.push_back(cases.back());
+    cases.back().name += " no factor";
+    cases.back().in[5] = absent();
     push(fmt::format("panel decay {}", a.weight_decay), a, panel(real({5, 97})));
   }
 }

@@ -96,7 +96,7 @@ class StepResult:
         """What the loss was multiplied with for its gradients; 1 where nothing is fp16."""
     @property
     def finite(self) -> bool:
-        """False: the step was skipped, weights and moments are as they were."""
+        """False: the step was skipped, weights and moments are as they were. With update_in_backward it is an error."""
 
 class Trainer:
     """Options have the names and the meaning of `lamina train`."""
@@ -125,6 +125,7 @@ class Trainer:
         isolate_documents: bool = False,
         recompute: str = "auto",
         precision: str = "fp32",
+        update_in_backward: bool = False,
         passes: Sequence[str] = (),
     ) -> None: ...
     def step(

@@ -78,7 +78,8 @@ struct ClipAttrs {
   bool operator==(const ClipAttrs&) const = default;
 };
 
-// hyper = {lr, lr / (1 - beta1^t), sqrt(1 - beta2^t)}, inputs of the step. A non-finite factor leaves all as it is.
+// hyper = {lr, lr / (1 - beta1^t), sqrt(1 - beta2^t)}, inputs of the step. A non-finite factor leaves all as it is;
+// none is 1.
 struct AdamWAttrs {
   double beta1 = 0.9;
   double beta2 = 0.999;
@@ -89,6 +90,9 @@ struct AdamWAttrs {
 
 // square_sum gives one sum for each block of this many elements of storage: a fixed tree, whatever the threads.
 constexpr int64_t kSquareSumBlock = 65536;
+
+// An update in the backward pass gives the squares of its gradient in one sum for so many columns of each row.
+constexpr int64_t kSquareColumns = 384;
 
 // The gradients of a layernorm's weight and bias are summed over blocks of so many rows.
 constexpr int64_t kNormRows = 64;

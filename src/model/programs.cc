@@ -233,9 +233,10 @@ void append_update(Graph& graph, const std::vector<ParameterSpec>& specs, const 
     };
     const ValueId m = moment("m"), v = moment("v");
     const AdamWAttrs attrs{options.beta1, options.beta2, options.eps, spec.decay ? options.weight_decay : 0.0};
+    const bool at_once = options.in_backward && spec.layer >= 0 && spec.shape.rank == 2;
+    const ValueId factor = at_once ? ValueId::none : factors[static_cast<size_t>(spec.layer + 1)];
     const std::vector<ValueId> updated =
-        graph.add(Op::adamw, spec.name + ".adamw",
-                  {parameters[i], m, v, gradients[i], hyper, factors[static_cast<size_t>(spec.layer + 1)]}, attrs,
+        graph.add(Op::adamw, spec.name + ".adamw", {parameters[i], m, v, gradients[i], hyper, factor}, attrs,
                   TensorClass::parameters);
     graph.outputs.insert(graph.outputs.end(), updated.begin(), updated.end());
   }

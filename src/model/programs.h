@@ -50,6 +50,9 @@ struct UpdateOptions {
   double weight_decay = 0.0;
   double clip = 0.0;        // global norm; 0: off
   double clip_layer = 0.0;  // norm of each layer, before the global one; 0: off
+  // The matrices of the layers are updated with their gradients as they are, so that a pass can do it where they are
+  // made: without a clip and a loss scale, and whatever the norm says afterwards.
+  bool in_backward = false;
 };
 
 // What the update reads besides the gradients, each (1): the loss of the whole step and the scale of its gradients.
@@ -59,8 +62,9 @@ struct UpdateInputs {
 };
 
 // Appends norms, clipping and AdamW. `gradients`, scaled, in the order of `specs`; where the loss or the norm is not
-// finite, nothing is updated. With both clips on, the global norm is that of the gradients after the clip per layer, so
-// that neither undoes the other. Outputs "grad_norm" (1) of the scaled gradients, before any clipping.
+// finite, nothing is updated (but see in_backward). With both clips on, the global norm is that of the gradients after
+// the clip per layer, so that neither undoes the other. Outputs "grad_norm" (1) of the scaled gradients, before any
+// clipping.
 void append_update(Graph& graph, const std::vector<ParameterSpec>& specs, const std::vector<ValueId>& parameters,
                    const std::vector<ValueId>& gradients, const UpdateInputs& inputs, const UpdateOptions& options);
 

@@ -27,6 +27,7 @@ bool fuse_layernorm(Graph& graph, const PassContext& context);
 bool fuse_residual(Graph& graph, const PassContext& context);
 bool set_layout(Graph& graph, const PassContext& context);
 bool recompute(Graph& graph, const PassContext& context);
+bool fuse_update(Graph& graph, const PassContext& context);
 bool order_for_memory(Graph& graph, const PassContext& context);
 bool share_storage(Graph& graph, const PassContext& context);
 
@@ -53,7 +54,7 @@ constexpr std::array<Pass, 9> kWholePasses{{
     {"set_layout", set_layout, "weights and their gradients and moments lie in panels", true},
 }};
 
-constexpr std::array<Pass, 9> kMemoryPasses{{
+constexpr std::array<Pass, 10> kMemoryPasses{{
     {"recompute", recompute, "the backward side makes again what is not worth its memory"},
     {"fuse_qkv", fuse_qkv, "three projections in one"},
     {"fuse_gelu", fuse_gelu, "GELU in the product before it"},
@@ -61,6 +62,7 @@ constexpr std::array<Pass, 9> kMemoryPasses{{
     {"fuse_residual", fuse_residual, "dropout and residual in the product before them; the embeddings in one"},
     {"insert_casts", insert_casts, "operands of 16 bits are cast before the products that take them"},
     {"fuse_casts", fuse_casts, "casts move into what makes their operand or reads their result"},
+    {"fuse_update", fuse_update, "AdamW where the gradient of a weight is made, if nothing has to wait for its norm"},
     {"order_for_memory", order_for_memory, "a node runs earlier where that frees memory"},
     {"share_storage", share_storage, "an output takes the place of an input that is not read again"},
 }};

@@ -64,6 +64,23 @@ std::vector<Span> transient_spans(const Plan& plan, const PlanProgram& program) 
   return out;
 }
 
+// A parameter is written in its place once in a program, and what read it afterwards would see the next step's.
+void check_updates(const Plan& plan, const PlanProgram& program) {
+  std::map<int32_t, const PlanStep*> writers;  // by storage
+  const auto tensor = [&](int32_t index) { return index < 0 ? nullptr : &plan.tensors[static_cast<size_t>(index)]; };
+  for (const PlanStep& step : program.steps) {
+    for (const std::vector<int32_t>* list : {&step.in, &step.out})
+      for (int32_t index : *list)
+        if (const PlanTensor* used = tensor(index); used != nullptr && writers.contains(used->storage))
+          fail(program, fmt::format("step {} uses {} after step {} has updated it", step.name, used->name,
+                                    writers[used->storage]->name));
+    for (int32_t index : step.out)
+      if (const PlanTensor* made = tensor(index);
+          made != nullptr && made->region == Region::persistent && made->tensor_class == "parameters")
+        writers[made->storage] = &step;
+  }
+}
+
 }  // namespace
 
 void validate(const Plan& plan) {
@@ -71,6 +88,7 @@ void validate(const Plan& plan) {
   check_fixed(plan);
   for (const PlanProgram& program : plan.programs) {
     const std::vector<Span> spans = transient_spans(plan, program);
+    check_updates(plan, program);
     for (size_t i = 0; i < spans.size(); ++i)
       for (size_t j = i + 1; j < spans.size(); ++j) {
         const Span &a = spans[i], &b = spans[j];

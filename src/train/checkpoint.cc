@@ -158,6 +158,11 @@ std::optional<FoundCheckpoint> find_checkpoint(const std::string& folder, const 
   return std::nullopt;
 }
 
+std::string how_to_go_on(const std::string& run) {
+  const std::vector<CheckpointPlace> places = list_checkpoints(checkpoints_folder(run));
+  return places.empty() ? "there is no checkpoint to go on from" : "--resume goes on from " + places.front().path;
+}
+
 void load_checkpoint(const std::string& path, Session& session, const ModelConfig& config,
                      const std::vector<ParameterSpec>& specs) {
   std::vector<std::string> warnings;  // of an own file there are none

@@ -64,6 +64,9 @@ struct FoundCheckpoint {
 std::optional<FoundCheckpoint> find_checkpoint(const std::string& folder, const std::string& run_id,
                                                const std::function<void(const std::string&)>& say);
 
+// For people: "--resume goes on from RUN/checkpoints/step-20", by the newest name, or that there is none.
+std::string how_to_go_on(const std::string& run);
+
 // Weights and moments into the session. Throws Error that names what does not fit.
 void load_checkpoint(const std::string& path, Session& session, const ModelConfig& config,
                      const std::vector<ParameterSpec>& specs);

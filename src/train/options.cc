@@ -35,6 +35,20 @@ RecomputeOptions recompute_options(const ShapeOptions& options) {
   return out;
 }
 
+// What needs all gradients before the first update, or all of several micro-batches.
+void check_update(const ShapeOptions& options) {
+  if (!options.update_in_backward) return;
+  const auto refuse = [](std::string_view option, const std::string& got, std::string_view expected) {
+    throw_error(ErrorCode::usage, "contradiction: --update-in-backward and --{} {}, expected {}", option, got,
+                expected);
+  };
+  if (options.clip > 0.0) refuse("clip", fmt::format("{}", options.clip), "--clip 0");
+  if (options.clip_layer > 0.0) refuse("clip-layer", fmt::format("{}", options.clip_layer), "--clip-layer 0");
+  if (options.accumulate != 1) refuse("accumulate", fmt::format("{}", options.accumulate), "--accumulate 1");
+  for (const PrecisionRule& rule : parse_precision(options.precision).map)
+    if (rule.dtype == Dtype::f16) refuse("precision", options.precision, "no part in fp16, which needs a loss scale");
+}
+
 }  // namespace
 
 InvalidUtf8 invalid_utf8_mode(const std::string& word) {
@@ -63,6 +77,7 @@ void validate(const ShapeOptions& options) {
   (void)memory_limit_bytes(options.memory_limit);
   (void)recompute_options(options);
   (void)parse_precision(options.precision);
+  check_update(options);
   skipped_passes(options.passes);
   (void)select_isa();  // throws where LAMINA_ISA names what is not there
 }
@@ -132,7 +147,8 @@ CompileOptions compile_options(const ShapeOptions& options, const ModelConfig& c
                 .eps = options.eps,
                 .weight_decay = options.weight_decay,
                 .clip = options.clip,
-                .clip_layer = options.clip_layer};
+                .clip_layer = options.clip_layer,
+                .in_backward = options.update_in_backward};
   out.isa = select_isa();
   out.pipeline.skip = skipped_passes(options.passes);
   out.recompute = recompute_options(options);

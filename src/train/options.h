@@ -29,6 +29,7 @@ struct ShapeOptions {
   double weight_decay = 0.0;
   double clip = 0.0;
   double clip_layer = 0.0;
+  bool update_in_backward = false;
   std::optional<double> dropout;   // none: what the config says
   std::optional<int64_t> threads;  // none: every processor this process may use
   std::string memory_limit;        // empty: what the machine has
@@ -53,6 +54,10 @@ void for_each_shape_option(O& o, F&& f) {
   f(OptionRow{"clip", "NORM", "largest norm of the whole gradient; 0: no clipping", kFromZero}, o.clip);
   f(OptionRow{"clip-layer", "NORM", "largest norm of each layer's gradient, before --clip; 0: none", kFromZero},
     o.clip_layer);
+  f(OptionRow{"update-in-backward", "",
+              "AdamW on the matrices of the layers where their gradients are made: their memory is saved, and a step "
+              "that is not finite ends the run; without clips, --accumulate and fp16"},
+    o.update_in_backward);
   f(OptionRow{"dropout", "P", "probability of all dropouts (default: what the model's config says)", kProbability},
     o.dropout);
   f(OptionRow{"threads", "N", "threads (default: the processors that this process may use)", {1.0, 1024.0}}, o.threads);

@@ -24,4 +24,8 @@ struct StepRecord {
   std::optional<double> valid_loss = {};  // after this step
 };
 
+inline std::string what_is_not_finite(const StepRecord& record) {
+  return record.not_finite == "loss" ? "the loss" : "the gradient of " + record.not_finite;
+}
+
 }  // namespace lamina

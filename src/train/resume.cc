@@ -108,6 +108,7 @@ Changes compare_settings(const Json& stored, const Json& given, int64_t steps_do
                       });
   for_each_difference(part(stored, "options"), part(given, "options"),
                       [&](const std::string& key, const Json& before, const Json& now) {
+                        if (before.is_null() && now == false) return;  // off, as it was before there was this switch
                         out.others.push_back(difference(option_name(key), before, now));
                       });
   for_each_difference(part(stored, "data"), part(given, "data"),

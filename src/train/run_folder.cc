@@ -48,6 +48,28 @@ Json kernels_json(const Plan& plan) {
   return ids;
 }
 
+// HuggingFace tensors, layers drawn together.
+struct DecayGroup {
+  std::vector<std::string> names;
+  int64_t tensors = 0;
+  int64_t values = 0;
+};
+
+DecayGroup decay_group(const std::vector<ParameterSpec>& specs, bool decay) {
+  DecayGroup out;
+  std::set<std::string> tensors;
+  for (const ParameterSpec& spec : specs) {
+    if (spec.decay != decay) continue;
+    out.values += spec.shape.elements();
+    if (!tensors.insert(spec.hf.name).second) continue;
+    ++out.tensors;
+    std::string name = spec.hf.name;
+    if (spec.layer >= 0) name = "h.*" + name.substr(name.find('.', 2));
+    if (std::find(out.names.begin(), out.names.end(), name) == out.names.end()) out.names.push_back(name);
+  }
+  return out;
+}
+
 }  // namespace
 
 void require_new_folder(const std::string& path) {
@@ -133,19 +155,11 @@ Json describe_run(const RunDescription& run) {
   return out;
 }
 
-DecayGroup decay_group(const std::vector<ParameterSpec>& specs, bool decay) {
-  DecayGroup out;
-  std::set<std::string> tensors;
-  for (const ParameterSpec& spec : specs) {
-    if (spec.decay != decay) continue;
-    out.values += spec.shape.elements();
-    if (!tensors.insert(spec.hf.name).second) continue;
-    ++out.tensors;
-    std::string name = spec.hf.name;
-    if (spec.layer >= 0) name = "h.*" + name.substr(name.find('.', 2));
-    if (std::find(out.names.begin(), out.names.end(), name) == out.names.end()) out.names.push_back(name);
-  }
-  return out;
+std::string decay_text(const std::vector<ParameterSpec>& specs, bool decay) {
+  const DecayGroup group = decay_group(specs, decay);
+  std::string names;
+  for (const std::string& name : group.names) names += " " + name;
+  return fmt::format("{} tensors, {} values:{}", group.tensors, group.values, names);
 }
 
 }  // namespace lamina

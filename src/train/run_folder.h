@@ -48,12 +48,8 @@ struct RunDescription {
 
 nlohmann::json describe_run(const RunDescription& run);
 
-// HuggingFace tensors that decay and those that do not, layers drawn together: "h.*.attn.c_attn.weight".
-struct DecayGroup {
-  std::vector<std::string> names;
-  int64_t tensors = 0;
-  int64_t values = 0;
-};
-DecayGroup decay_group(const std::vector<ParameterSpec>& specs, bool decay);
+// HuggingFace tensors that decay or those that do not, layers drawn together: "2 tensors, 99 values: wte.weight
+// h.*.attn.c_attn.weight".
+std::string decay_text(const std::vector<ParameterSpec>& specs, bool decay);
 
 }  // namespace lamina

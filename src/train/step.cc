@@ -184,8 +184,9 @@ TrainStep::TrainStep(Session& session, const TrainStepOptions& options)
 }
 
 std::string_view TrainStep::bad_gradient() const {
-  const auto bad = std::find_if(square_sums_.rbegin(), square_sums_.rend(),
-                                [](const auto& entry) { return !std::isfinite(entry.second[0]); });
+  const auto bad = std::find_if(square_sums_.rbegin(), square_sums_.rend(), [](const auto& entry) {
+    return std::any_of(entry.second.begin(), entry.second.end(), [](float sum) { return !std::isfinite(sum); });
+  });
   return bad == square_sums_.rend() ? std::string_view() : std::string_view(bad->first);
 }
 
@@ -247,6 +248,14 @@ void check_skips(int64_t in_a_row, int64_t most, int64_t step) {
               fmt::format("training came apart: {} steps in a row were not finite, the last one {} (--max-skips {})",
                           in_a_row, step, most),
               "a smaller --lr, a --warmup or --clip 1 may help");
+}
+
+void refuse_applied_step(const AppliedStep& step) {
+  throw Error(ErrorCode::invalid,
+              fmt::format("step {} is not finite, and --update-in-backward has applied it: {} (loss {}, gradient norm "
+                          "{}), expected finite numbers; {}",
+                          step.step, step.what, step.loss, step.grad_norm, step.go_on),
+              "without --update-in-backward such a step is skipped; a smaller --lr or a --warmup may avoid it");
 }
 
 EvalStep::EvalStep(Session& session) : session_(session), inputs_(session), program_(required(session, "eval")) {}

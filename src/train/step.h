@@ -132,6 +132,16 @@ class TrainStep {
 // Throws Error(invalid) where so many steps in a row, up to `step`, were not finite that a run should end.
 void check_skips(int64_t in_a_row, int64_t most, int64_t step);
 
+// A step that is not finite where weights are updated in the backward pass (UpdateOptions::in_backward): the weights
+// are of no use any more.
+struct AppliedStep {
+  int64_t step = 0;
+  std::string what;  // was not finite: "the loss" or "the gradient of …"
+  double loss = 0.0, grad_norm = 0.0;
+  std::string go_on;  // how
+};
+[[noreturn]] void refuse_applied_step(const AppliedStep& step);
+
 struct EvalResult {
   double loss_sum = 0.0;
   int64_t tokens = 0;

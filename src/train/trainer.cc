@@ -200,12 +200,6 @@ class Run {
   }
 
   void introduce(const Compiled& compiled) {
-    const auto list = [&](bool decay) {
-      const DecayGroup group = decay_group(specs_, decay);
-      std::string names;
-      for (const std::string& name : group.names) names += " " + name;
-      return fmt::format("{} tensors, {} values:{}", group.tensors, group.values, names);
-    };
     hooks_.say(fmt::format("model: {} parameters, {} layers of width {}, {} ids", result_.parameters, config_.n_layer,
                            config_.n_embd, config_.vocab_size));
     hooks_.say(fmt::format("data: {} ids to train on in {} windows of {}, {} for validation", data_.train.size(),
@@ -221,8 +215,8 @@ class Run {
                              100.0 * compiled.recompute.chosen.slowdown));
     if (session_->threads() < cpu_count())
       hooks_.say(fmt::format("warning: {} of {} processors stay idle", cpu_count() - session_->threads(), cpu_count()));
-    hooks_.say(fmt::format("weight decay {} on {}", options_.weight_decay, list(true)));
-    hooks_.say(fmt::format("no weight decay on {}", list(false)));
+    hooks_.say(fmt::format("weight decay {} on {}", options_.weight_decay, decay_text(specs_, true)));
+    hooks_.say(fmt::format("no weight decay on {}", decay_text(specs_, false)));
   }
 
   void describe(const std::string& recompute) {
@@ -305,6 +299,7 @@ class Run {
     while (state_.step < steps_ && !stopped()) {
       StepRecord record{.step = state_.step + 1, .steps = steps_, .lr = learning_rate(rate_, state_.step + 1)};
       take_step(record);
+      if (!record.finite && options_.update_in_backward) refuse_applied(record);
       const bool last = record.step == steps_;
       bool best = false;
       if (valid_batches_ && (last || is_due(options_.eval_every))) {
@@ -401,6 +396,12 @@ class Run {
     return total.mean();
   }
 
+  // Nothing of this step is written anywhere.
+  [[noreturn]] void refuse_applied(const StepRecord& record) const {
+    refuse_applied_step(
+        {record.step, what_is_not_finite(record), record.loss, record.grad_norm, how_to_go_on(options_.out)});
+  }
+
   void count_skips(const StepRecord& record) {
     if (record.finite) {
       state_.skips_in_a_row = 0;
@@ -410,8 +411,7 @@ class Run {
     if (state_.loss_scale && record.not_finite != "loss") return note_overflow(record);
     ++state_.skips_in_a_row;
     hooks_.say(fmt::format("step {} skipped: {} is not finite (loss {}, gradient norm {}; {} in a row)", record.step,
-                           record.not_finite == "loss" ? "the loss" : "the gradient of " + record.not_finite,
-                           record.loss, record.grad_norm, state_.skips_in_a_row));
+                           what_is_not_finite(record), record.loss, record.grad_norm, state_.skips_in_a_row));
     check_skips(state_.skips_in_a_row, options_.max_skips, record.step);
   }
 

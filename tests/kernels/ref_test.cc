@@ -135,8 +135,8 @@ std::vector<Derivative> layer_derivatives() {
 }
 
 // These are compositions of the others.
-constexpr std::string_view kOfCells[] = {"layernorm_bwd", "linear_bwd_gelu", "linear_bwd_params", "qkv_bwd_input",
-                                         "qkv_bwd_params"};
+constexpr std::string_view kOfCells[] = {"layernorm_bwd",  "linear_bwd_gelu",   "linear_bwd_params", "qkv_bwd_input",
+                                         "qkv_bwd_params", "linear_bwd_update", "qkv_bwd_update"};
 
 // What needs no row: x_bwd takes dy and the inputs of x, and gives the gradient of the first of them.
 std::vector<Derivative> plain_derivatives(const std::vector<Derivative>& others) {

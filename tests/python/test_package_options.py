@@ -240,6 +240,34 @@ def test_the_plan_of_a_trainer_is_the_command_lines(folder):
     assert plan["total_bytes"] > plan["classes"]["parameters"] > 4 * 8400 - 1
 
 
+def test_updates_in_the_backward_pass(folder):
+    """The same numbers; a step that is not finite is an error, and the model is of no use afterwards."""
+    ids = tiny.tokens(36).reshape(4, 9)
+    apart, within = (lamina.Model.from_pretrained(folder, threads=2) for _ in range(2))
+    trainers = lamina.Trainer(apart, dropout=0.1), lamina.Trainer(within, dropout=0.1, update_in_backward=True)
+    assert [trainers[0].step(ids).loss for _ in range(5)] == [trainers[1].step(ids).loss for _ in range(5)]
+    for name, values in apart.parameters().items():
+        assert values.tobytes() == within.parameters()[name].tobytes(), name
+    plans = [trainer.plan() for trainer in trainers]
+    assert plans[1]["arena_bytes"] == plans[1]["max_live_bytes"] <= plans[0]["arena_bytes"]
+    for wrong in (dict(clip=1.0), dict(clip_layer=1.0), dict(accumulate=2), dict(precision="mixed-fp16")):
+        with pytest.raises(lamina.Error, match="--update-in-backward and --" + next(iter(wrong)).replace("_", "-")) as caught:
+            lamina.Trainer(within, update_in_backward=True, **wrong)
+        assert caught.value.code == "usage"
+
+
+def test_a_step_in_the_backward_pass_that_is_not_finite(folder, tmp_path):
+    model = lamina.Model.from_pretrained(folder)
+    trainer = lamina.Trainer(model, lr=1e30, update_in_backward=True)
+    with pytest.raises(lamina.Error, match="step [23] is not finite.*--update-in-backward.*loaded again"):
+        for _ in range(3):
+            trainer.step(tiny.tokens(36).reshape(4, 9))
+    for use in (lambda: model.save_pretrained(str(tmp_path / "out")), lambda: model.loss([[1, 2]]), lambda: lamina.Trainer(model)):
+        with pytest.raises(lamina.Error, match="weights are of no use.*step [23]"):
+            use()
+    assert not (tmp_path / "out").exists()
+
+
 def test_dropout_acts_in_steps_only(folder):
     ids = tiny.tokens(36).reshape(4, 9)
     plain, dropping = (lamina.Model.from_pretrained(folder) for _ in range(2))

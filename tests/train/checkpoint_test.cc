@@ -353,6 +353,8 @@ TEST(Resume, WhatDiffersIsNamed) {
             List{"attn_pdrop: stored 0.1, given 0.2"});
   EXPECT_EQ(changes([](auto& s) { s["options"]["min_lr"] = 1.0; }).others, List{"--min-lr: stored 0.0, given 1.0"});
   EXPECT_EQ(changes([](auto& s) { s["options"]["new"] = 1; }).others, List{"--new: stored null, given 1"});
+  EXPECT_EQ(changes([](auto& s) { s["options"]["new"] = false; }).others, List{});  // a switch that it did not know
+  EXPECT_EQ(changes([](auto& s) { s["options"]["new"] = true; }).others, List{"--new: stored null, given true"});
   EXPECT_EQ(changes([](auto& s) { s["isa"] = "avx512"; }).others, List{"isa: stored \"avx2\", given \"avx512\""});
   EXPECT_EQ(changes([](auto& s) { s["plan"] = "q"; }).others, List{"plan: stored \"p\", given \"q\""});
   EXPECT_EQ(changes([](auto& s) { s["data"]["train_fingerprint"] = "b"; }).others,

@@ -258,6 +258,25 @@ TEST(TrainStep, N16TheBadGradientIsNamed) {
   }
 }
 
+// Also where it lies behind the first block of squares.
+TEST(TrainStep, N16TheBadGradientIsNamedWhereverItIsBad) {
+  ModelConfig config = tiny_config();
+  config.n_embd = 136;
+  TinyRun run({.batch = 1, .seq = 2, .keep_gradients = true}, config);
+  const std::string name = "layer.0.mlp.fc.weight";
+  const Shape shape = run.session().tensor(name).shape;
+  ASSERT_GT(shape.elements(), kSquareSumBlock);
+  for (const ParameterSpec& spec : run.specs()) run.session().fill("grad." + spec.name, 0.0f);
+  std::vector<float> values(static_cast<size_t>(shape.elements()), 0.0f);
+  values.back() = INFINITY;
+  run.session().write("grad." + name, {values.data(), shape.last(), 1});
+  TrainStep step(run.session(), {});
+  StepResult result;
+  step.update(1e-3, result);
+  EXPECT_FALSE(result.finite);
+  EXPECT_EQ(step.bad_gradient(), name);
+}
+
 TEST(TrainStep, NoTargetsNoStep) {
   TinyRun run({.batch = 1, .seq = 8, .update = {.weight_decay = 0.1}});
   TrainStep step(run.session(), {});

@@ -104,6 +104,29 @@ std::string expect_params(const InferCall& call, size_t targets) {
 std::string infer_linear_bwd_params(const InferCall& call) { return expect_params(call, 1); }
 std::string infer_qkv_bwd_params(const InferCall& call) { return expect_params(call, 3); }
 
+// The same with the update of each W.
+std::string expect_updates(const InferCall& call, size_t targets) {
+  const size_t hyper = 1 + targets;
+  if (std::string wrong = expect_shape("hyper", Shape{3}, call.shape(hyper)); !wrong.empty()) return wrong;
+  for (size_t t = 0; t < targets; ++t) {
+    const Shape& dy = call.shape(1 + t);
+    if (std::string wrong = expect_shape("dy", with_last(call.shape(0), call.shape(1).last()), dy); !wrong.empty())
+      return wrong;
+    const Shape weight{call.shape(0).last(), dy.last()};
+    for (size_t i = 0; i < 3; ++i) {
+      const size_t in = hyper + 1 + 3 * t + i;
+      if (std::string wrong = expect_shape("W, m or v", weight, call.shape(in)); !wrong.empty()) return wrong;
+      call.out[5 * t + i] = *call.in[in];
+    }
+    call.out[5 * t + 3].shape = {weight[0], (weight[1] + kSquareColumns - 1) / kSquareColumns};
+    call.out[5 * t + 4].shape = {weight[1]};
+  }
+  return {};
+}
+
+std::string infer_linear_bwd_update(const InferCall& call) { return expect_updates(call, 1); }
+std::string infer_qkv_bwd_update(const InferCall& call) { return expect_updates(call, 3); }
+
 std::string infer_qkv_bwd_input(const InferCall& call) {
   const Shape& weight = call.shape(3);
   if (std::string wrong = expect_rank("weight", 2, weight); !wrong.empty()) return wrong;
@@ -242,6 +265,33 @@ const OpSchema schema_qkv_bwd_params{.min_inputs = 4,
                                                   {3, 7, InPlace::may},
                                                   {4, 8, InPlace::may},
                                                   {5, 9, InPlace::may}},
+                                     .work = {WorkKind::gemm, work_qkv_bwd_params}};
+const OpSchema schema_linear_bwd_update{
+    .min_inputs = 6,
+    .max_inputs = 6,
+    .n_outputs = 5,
+    .panel_in = 7u << 3,
+    .panel_out = 7,
+    .operands = 3,
+    .infer = infer_linear_bwd_update,
+    .in_place = {{0, 3, InPlace::must}, {1, 4, InPlace::must}, {2, 5, InPlace::must}},
+    .work = {WorkKind::gemm, product_of_gradient}};
+const OpSchema schema_qkv_bwd_update{.min_inputs = 14,
+                                     .max_inputs = 14,
+                                     .n_outputs = 15,
+                                     .panel_in = 511u << 5,
+                                     .panel_out = 7u << 0 | 7u << 5 | 7u << 10,
+                                     .operands = 15,
+                                     .infer = infer_qkv_bwd_update,
+                                     .in_place = {{0, 5, InPlace::must},
+                                                  {1, 6, InPlace::must},
+                                                  {2, 7, InPlace::must},
+                                                  {5, 8, InPlace::must},
+                                                  {6, 9, InPlace::must},
+                                                  {7, 10, InPlace::must},
+                                                  {10, 11, InPlace::must},
+                                                  {11, 12, InPlace::must},
+                                                  {12, 13, InPlace::must}},
                                      .work = {WorkKind::gemm, work_qkv_bwd_params}};
 const OpSchema schema_head_loss{.min_inputs = 3,
                                 .max_inputs = 3,

@@ -34,7 +34,7 @@ std::string infer_adamw(const InferCall& call) {
     if (std::string wrong = expect_shape("m, v or grad", call.shape(0), call.shape(i)); !wrong.empty()) return wrong;
   for (size_t i = 0; i < 3; ++i) call.out[i] = *call.in[i];
   if (std::string wrong = expect_shape("hyper", Shape{3}, call.shape(4)); !wrong.empty()) return wrong;
-  return expect_shape("factor", Shape{1}, call.shape(5));
+  return call.has(5) ? expect_shape("factor", Shape{1}, call.shape(5)) : std::string();
 }
 
 }  // namespace
@@ -48,6 +48,7 @@ const OpSchema schema_clip_factor{.min_inputs = 2, .max_inputs = 3, .optional = 
 const OpSchema schema_adamw{.min_inputs = 6,
                             .max_inputs = 6,
                             .n_outputs = 3,
+                            .optional = 1u << 5,
                             .same_layout = true,
                             .infer = infer_adamw,
                             .in_place = {{0, 0, InPlace::must}, {1, 1, InPlace::must}, {2, 2, InPlace::must}}};

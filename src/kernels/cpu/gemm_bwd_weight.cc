@@ -1,6 +1,6 @@
 // linear_bwd_weight: dW = xᵀ dy + acc?, written in panels, padding zero; linear_bwd_params: with it db, the sum of each
-// column of dy, + acc?, from the rows that are being packed; qkv_bwd_params: both for three dy. The sum runs over
-// tokens m:
+// column of dy, + acc?, from the rows that are being packed; qkv_bwd_params: both for three dy. linear_bwd_update and
+// qkv_bwd_update do not keep dW: AdamW takes it where it is finished. The sum runs over tokens m:
 //
 //        m ->                   n ->                      n ->
 //   k  | xᵀ xᵀ xᵀ |    x   m  | dy dy dy … |    =    k  | dW … |
@@ -11,8 +11,13 @@
 //   for each chunk of tokens: pack dy; for each sub-block of k: pack x, which stays in the second-level cache;
 //     for each panel, which stays in the first-level cache: for each sliver: one register tile, added to dW
 //
+// With an update the tiles of a task go to its scratch, and after the last chunk each sub-block is applied to W, m and
+// v and its squares are summed, row by row over kSquareColumns columns, whatever the task: dW has the bits and the
+// update the arithmetic of the ops apart.
+//
 // acc comes first, then the chunks in rising order. 16-bit operands are prepared a few rows at a time before they are
 // packed, and db is the sum of those.
+#include "kernels/cpu/adamw.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/gemm_operands.h"
 
@@ -20,20 +25,26 @@ namespace lamina::LAMINA_ISA_NAMESPACE {
 namespace {
 
 constexpr int64_t kChunk = kTokenChunk;
-constexpr int64_t kMostPanels = 768 / kPanel;  // of a task
-constexpr int64_t kMostK = 768;                // of a task
-constexpr int64_t kSubK = 192;                 // packed at a time; a multiple of kTileRows
-constexpr int64_t kManyTasks = 8;              // while they are fewer, blocks of n are halved once
-constexpr int64_t kEnoughTasks = 4;            // and then k is cut: every further cut packs something twice
+constexpr int64_t kBlockPanels = kSquareColumns / kPanel;
+constexpr int64_t kMostPanels = 2 * kBlockPanels;  // of a task
+constexpr int64_t kMostK = 768;                    // of a task
+constexpr int64_t kSubK = 192;                     // packed at a time; a multiple of kTileRows
+constexpr int64_t kManyTasks = 8;                  // while they are fewer, blocks of n are halved once
+constexpr int64_t kEnoughTasks = 4;                // and then k is cut: every further cut packs something twice
 static_assert(kSubK % kTileRows == 0);
+static_assert(kSquareColumns == 384, "ids of kernels name it");
+static_assert(kSquareColumns % kPanel == 0, "a block of squares is some whole panels of one task");
 static_assert(!kScaled || kMostPanels / 2 * kPanel % kScaleColumns == 0);
 
 struct Target {
   Numbers dy;             // (M, N)
   const float* acc;       // (K, N) in panels, or null
-  float* dw;              // (K, N) in panels
+  float* dw;              // (K, N) in panels; null with an update
   const float* acc_bias;  // (N) or null
   float* db;              // (N) or null
+  const float* from[3];   // W, m, v (K, N) in panels, with an update
+  float* updated[3];
+  float* squares;  // (K, blocks of kSquareColumns)
 };
 
 struct Problem {
@@ -45,21 +56,17 @@ struct Problem {
   int64_t M, K, N;
   int64_t panels, panels_per_task, k_per_task;
   int64_t n_tasks, k_tasks;  // of one target
+  const AdamWAttrs* adamw;   // null: no update
+  const float* hyper;
+  int64_t kept_rows;  // of a task's dW that are in scratch at once: all, or those of a sub-block
 };
 
-// dy of all targets after x, then for each its accumulators and outputs.
-Problem product_of(const Args& args, int64_t targets, bool bias) {
+Problem sizes_of(const Args& args, int64_t targets) {
   Problem p{};
   p.x = numbers(args.in[0]);
   p.precision = args.precision;
   p.half_chunk = kHalfChunk;
   p.targets = targets;
-  for (int t = 0; t < targets; ++t) {
-    const int first = (bias ? 2 : 1) * t;
-    const int acc = static_cast<int>(targets) + 1 + first;
-    p.to[t] = {numbers(args.in[1 + t]), input(args, acc), output(args, first), bias ? input(args, acc + 1) : nullptr,
-               bias ? output(args, first + 1) : nullptr};
-  }
   p.M = row_count(args.in[0]);
   p.K = last_dim(args.in[0]);
   p.N = last_dim(args.in[1]);
@@ -75,6 +82,43 @@ Problem product_of(const Args& args, int64_t targets, bool bias) {
   return p;
 }
 
+// dy of all targets after x, then for each its accumulators and outputs.
+Problem product_of(const Args& args, int64_t targets, bool bias) {
+  Problem p = sizes_of(args, targets);
+  for (int t = 0; t < targets; ++t) {
+    Target& to = p.to[t];
+    const int first = (bias ? 2 : 1) * t;
+    const int acc = static_cast<int>(targets) + 1 + first;
+    to.dy = numbers(args.in[1 + t]);
+    to.acc = input(args, acc);
+    to.dw = output(args, first);
+    if (!bias) continue;
+    to.acc_bias = input(args, acc + 1);
+    to.db = output(args, first + 1);
+  }
+  return p;
+}
+
+// dy of all targets after x, the rates, then for each W, m and v; the outputs are these, the squares and db.
+Problem update_of(const Args& args, int64_t targets) {
+  Problem p = sizes_of(args, targets);
+  const int hyper = static_cast<int>(targets) + 1;
+  p.adamw = &attrs_of<AdamWAttrs>(args);
+  p.hyper = input(args, hyper);
+  p.kept_rows = p.M > kChunk ? p.k_per_task : smaller(kSubK, p.k_per_task);
+  for (int t = 0; t < targets; ++t) {
+    Target& to = p.to[t];
+    to.dy = numbers(args.in[1 + t]);
+    for (int i = 0; i < 3; ++i) {
+      to.from[i] = input(args, hyper + 1 + 3 * t + i);
+      to.updated[i] = output(args, 5 * t + i);
+    }
+    to.squares = output(args, 5 * t + 3);
+    to.db = output(args, 5 * t + 4);
+  }
+  return p;
+}
+
 Problem linear_bwd_weight(const Args& args) { return product_of(args, 1, false); }
 Problem head_weight(const Args& args) {
   Problem p = linear_bwd_weight(args);
@@ -83,6 +127,8 @@ Problem head_weight(const Args& args) {
 }
 Problem linear_bwd_params(const Args& args) { return product_of(args, 1, true); }
 Problem qkv_bwd_params(const Args& args) { return product_of(args, 3, true); }
+Problem linear_bwd_update(const Args& args) { return update_of(args, 1); }
+Problem qkv_bwd_update(const Args& args) { return update_of(args, 3); }
 
 // Words between strips, so that they do not compete for the same sets of a cache; the packer may spill into them.
 constexpr int64_t kGap = 16;
@@ -197,11 +243,14 @@ struct Part {
   int64_t m, tokens;         // the chunk
   int64_t panel, end_panel;  // of the task
   int64_t k, end_k;          // the sub-block
+  int64_t kept_k;            // the first row of dW in scratch
 };
 
 // What a task has in scratch.
 struct Room {
-  float* sums;  // of the columns of dy
+  float* dw;       // with an update: panels of kept_rows rows
+  float* squares;  // kLanes sums for each row of a sub-block
+  float* sums;     // of the columns of dy
   Word *slivers, *panels;
   FewRows few;
   float *x_exponents, *dy_exponents;  // of each column
@@ -211,23 +260,60 @@ struct Room {
 void multiply(const Problem& p, const Target& to, const Part& part, const Room& room) {
   Step s{};
   s.steps = words_of(part.tokens);
-  s.panel_step = p.K * kPanel;
   s.half_chunk = p.half_chunk;
+  const int64_t first = (part.panel * p.K + part.k) * kPanel;  // in a whole dW
+  const bool whole = to.dw != nullptr;
+  float* dw = whole ? to.dw + first : room.dw + (part.k - part.kept_k) * kPanel;
+  const float* acc = to.acc == nullptr ? nullptr : to.acc + first;
+  s.panel_step = (whole ? p.K : p.kept_rows) * kPanel;
   const Word* panels = room.panels;
   for (int64_t panel = part.panel; panel < part.end_panel; panel += kAcross) {
     s.columns = p.N - panel * kPanel;
     if (kScaled) s.exponent = room.dy_exponents[(panel - part.panel) * kPanel];
     const Word* x = room.slivers;
     for (int64_t k = part.k; k < part.end_k; k += kTileRows) {
-      const int64_t at = (panel * p.K + k) * kPanel;
+      const int64_t at = (panel - part.panel) * s.panel_step + (k - part.k) * kPanel;
       s.rows = part.end_k - k;
-      s.to = to.dw + at;
-      s.add = part.m > 0 ? s.to : to.acc == nullptr ? nullptr : to.acc + at;
+      s.to = dw + at;
+      s.add = part.m > 0 ? s.to : acc == nullptr ? nullptr : acc + at;
       if (kScaled) s.row_exponents = room.x_exponents + k - part.k;
       tile(s, x, panels);
       x += strip(kTileRows, s.steps);
     }
     panels += strip(kPanel, s.steps);
+  }
+}
+
+// AdamW on `rows` rows of one panel, at `at` of W, m and v; the squares of the gradient are added to `squares`.
+LAMINA_INLINE void update_panel(const AdamWFactors& f, const Target& to, int64_t at, const float* dw, int64_t rows,
+                                float* squares) {
+  for (int64_t r = 0; r < rows; ++r) {
+    Vec square = load(squares + r * kLanes);
+    LAMINA_UNROLL for (int j = 0; j < kTileVecs; ++j) {
+      const int64_t i = at + r * kPanel + j * kLanes;
+      const Vec grad = load(dw + r * kPanel + j * kLanes);
+      square = fma(grad, grad, square);
+      const AdamWState s = adamw_step(f, {load(to.from[0] + i), load(to.from[1] + i), load(to.from[2] + i)}, grad);
+      store(to.updated[0] + i, s.param);
+      store(to.updated[1] + i, s.m);
+      store(to.updated[2] + i, s.v);
+    }
+    store(squares + r * kLanes, square);
+  }
+}
+
+// One sub-block of a finished dW.
+LAMINA_FLATTEN LAMINA_NOINLINE void update(const Problem& p, const Target& to, const Part& part, const Room& room) {
+  const AdamWFactors f = adamw_factors(*p.adamw, p.hyper, 1.0f);
+  const int64_t rows = part.end_k - part.k, blocks = ceil_div(p.N, kSquareColumns);
+  for (int64_t first = part.panel; first < part.end_panel; first += kBlockPanels) {
+    for (int64_t r = 0; r < rows; ++r) store(room.squares + r * kLanes, zero());
+    for (int64_t panel = first; panel < smaller(first + kBlockPanels, part.end_panel); ++panel) {
+      const float* dw = room.dw + ((panel - part.panel) * p.kept_rows + part.k - part.kept_k) * kPanel;
+      update_panel(f, to, (panel * p.K + part.k) * kPanel, dw, rows, room.squares);
+    }
+    for (int64_t r = 0; r < rows; ++r)
+      to.squares[(part.k + r) * blocks + first / kBlockPanels] = horizontal_sum(load(room.squares + r * kLanes));
   }
 }
 
@@ -253,13 +339,19 @@ void pack_x(const Problem& p, const Part& part, const Room& room) {
 
 // The parts of a task's scratch, in words.
 struct Memory {
-  int64_t sums, slivers, panels, rounded, prepared, x_exponents, dy_exponents;
+  int64_t dw, squares, sums, slivers, panels, rounded, prepared, x_exponents, dy_exponents;
+
+  LAMINA_MEMBER int64_t words() const {
+    return dw + squares + sums + slivers + panels + rounded + prepared + x_exponents + dy_exponents;
+  }
 };
 
 Memory memory_of(const Problem& p) {
   const int64_t columns = p.panels_per_task * kPanel;
   const int64_t few = prepares(p.precision) ? kGroup * larger(kSubK, columns) : 0;
-  return {columns,
+  return {p.kept_rows * columns,
+          p.adamw != nullptr ? kSubK * kLanes : 0,
+          columns,
           kSubK / kTileRows * strip(kTileRows, words_of(kChunk)),
           p.panels_per_task / kAcross * strip(kPanel, words_of(kChunk)),
           few * kDepth,
@@ -271,8 +363,10 @@ Memory memory_of(const Problem& p) {
 Room room_of(const Problem& p, float* scratch) {
   const Memory m = memory_of(p);
   Room room{};
-  room.sums = scratch;
-  room.slivers = as_words(scratch + m.sums);
+  room.dw = scratch;
+  room.squares = room.dw + m.dw;
+  room.sums = room.squares + m.squares;
+  room.slivers = as_words(room.sums + m.sums);
   room.panels = room.slivers + m.slivers;
   room.few = {as_floats(room.panels + m.panels), room.panels + m.panels + m.rounded};
   room.x_exponents = as_floats(room.few.prepared + m.prepared);
@@ -297,8 +391,10 @@ void run_task(const Problem& p, int64_t task, float* scratch) {
     pack_dy(p, to.dy.from(part.m * p.N + n), columns, n, part.tokens, room, bias ? room.sums : nullptr);
     for (part.k = first_k; part.k < end_k; part.k += kSubK) {
       part.end_k = smaller(end_k, part.k + kSubK);
+      part.kept_k = p.M > kChunk ? first_k : part.k;
       pack_x(p, part, room);
       multiply(p, to, part, room);
+      if (p.adamw != nullptr && part.m + kChunk >= p.M) update(p, to, part, room);
     }
   }
   for (int64_t i = 0; bias && i < columns; ++i)
@@ -313,9 +409,7 @@ int64_t tasks(const Args& args) noexcept {
 
 template <Problem (*problem_of)(const Args&)>
 int64_t scratch_bytes(const Args& args) noexcept {
-  const Memory m = memory_of(problem_of(args));
-  return (m.sums + m.slivers + m.panels + m.rounded + m.prepared + m.x_exponents + m.dy_exponents) *
-         static_cast<int64_t>(sizeof(Word));
+  return memory_of(problem_of(args)).words() * static_cast<int64_t>(sizeof(Word));
 }
 
 }  // namespace
@@ -323,6 +417,8 @@ int64_t scratch_bytes(const Args& args) noexcept {
 LAMINA_GEMM_KERNEL(linear_bwd_weight, "kc256");
 LAMINA_GEMM_KERNEL(linear_bwd_params, "kc256");
 LAMINA_GEMM_KERNEL(qkv_bwd_params, "kc256");
+LAMINA_GEMM_KERNEL(linear_bwd_update, "kc256.sq384");
+LAMINA_GEMM_KERNEL(qkv_bwd_update, "kc256.sq384");
 LAMINA_GEMM_PART(head_weight, linear_bwd_weight, "kc256" LAMINA_HALF_CHUNK("ch64"));
 
 }  // namespace lamina::LAMINA_ISA_NAMESPACE

@@ -12,7 +12,8 @@ void adamw(const RefCall<S>& call) {
   const S lr = call.in[4]->values[0];
   const S step_size = call.in[4]->values[1];
   const S root_correction = call.in[4]->values[2];
-  const S factor = call.in[5]->values[0];
+  const RefTensor<S>* given = optional_input(call, 5);
+  const S factor = given == nullptr ? S(1.0) : given->values[0];
   const bool skip = !std::isfinite(real_part(factor));
   for (size_t i = 0; i < call.out[0]->values.size(); ++i) {
     S param = call.in[0]->values[i];

@@ -1,6 +1,7 @@
 // Parts of layer cells: each is the composition that it replaced, call by call.
 #pragma once
 
+#include "kernels/ref/adamw.h"
 #include "kernels/ref/cross_entropy.h"
 #include "kernels/ref/elementwise.h"
 #include "kernels/ref/embedding.h"
@@ -98,6 +99,34 @@ void linear_bwd_params(const RefCall<S>& call) {
 template <typename S>
 void qkv_bwd_params(const RefCall<S>& call) {
   for (size_t i = 0; i < 3; ++i) params(call, i, 4 + 2 * i);
+}
+
+// The gradients of W and bias of each product, the squares of the first, and its update.
+template <typename S>
+void bwd_update(const RefCall<S>& call, size_t targets) {
+  const RefTensor<S>* hyper = call.in[1 + targets];
+  for (size_t t = 0; t < targets; ++t) {
+    const RefTensor<S>* const* in = call.in.data() + 2 + targets + 3 * t;
+    RefTensor<S>* const* out = call.out.data() + 5 * t;
+    RefTensor<S> grad = zeros<S>(out[0]->shape);
+    linear_bwd_weight<S>({{call.in[0], call.in[1 + t]}, {&grad}, nullptr});
+    linear_bwd_bias<S>({{call.in[1 + t]}, {out[4]}, nullptr});
+    const auto columns = static_cast<size_t>(grad.shape[1]), block = static_cast<size_t>(kSquareColumns);
+    for (size_t i = 0; i < grad.values.size(); ++i)
+      out[3]->values[i / columns * ((columns + block - 1) / block) + i % columns / block] +=
+          grad.values[i] * grad.values[i];
+    adamw<S>({{in[0], in[1], in[2], &grad, hyper}, {out[0], out[1], out[2]}, call.attrs});
+  }
+}
+
+template <typename S>
+void linear_bwd_update(const RefCall<S>& call) {
+  bwd_update(call, 1);
+}
+
+template <typename S>
+void qkv_bwd_update(const RefCall<S>& call) {
+  bwd_update(call, 3);
 }
 
 template <typename S>
