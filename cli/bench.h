@@ -12,6 +12,14 @@ void add_bench_step(const Command& bench);
 void add_bench_ablation(const Command& bench);
 void add_bench_peers(const Command& bench);
 
+// Of steps that are timed: clipped, and without dropout whatever the config says, unless told otherwise.
+struct TimedOptions : ShapeOptions {
+  TimedOptions() {
+    dropout = 0.0;
+    clip = 1.0;
+  }
+};
+
 struct StepTimes {
   std::vector<double> ms;  // at least one
 

@@ -77,15 +77,11 @@ constexpr Acceleration kAccelerations[] = {
     {"share_storage", "outputs beside their inputs", [](ShapeOptions& o) { skip(o, {"share_storage"}); }},
 };
 
-struct Options : ShapeOptions {
+struct Options : TimedOptions {
   std::vector<std::string> only;
   int64_t steps = 5;
   int64_t warmup = 1;
   bool json = false;
-  Options() {
-    dropout = 0.0;
-    clip = 1.0;
-  }
 };
 
 template <OptionsOf<Options> O, typename F>

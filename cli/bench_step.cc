@@ -15,15 +15,11 @@ namespace {
 
 constexpr double kWindow = 0.25;  // seconds
 
-struct Options : ShapeOptions {
+struct Options : TimedOptions {
   int64_t steps = 5;
   int64_t warmup = 1;
   bool turns = false;
   bool json = false;
-  Options() {
-    dropout = 0.0;
-    clip = 1.0;
-  }
 };
 
 template <OptionsOf<Options> O, typename F>

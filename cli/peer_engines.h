@@ -25,16 +25,12 @@ std::string engine_names();                            // for people
 std::vector<std::string> torch_engines();              // all of PyTorch's
 const PeerEngine& find_engine(std::string_view name);  // throws Error(usage) that names --versus
 
-struct PeerOptions : ShapeOptions {
+struct PeerOptions : TimedOptions {
   std::vector<std::string> versus;
   std::string llmc;
   std::optional<int64_t> steps;
   int64_t warmup = 2;
   bool json = false;
-  PeerOptions() {
-    dropout = 0.0;
-    clip = 1.0;
-  }
 };
 
 template <OptionsOf<PeerOptions> O, typename F>
