@@ -1,0 +1,159 @@
+"""One training step as one graph: loss, gradients, the norm of all of them, clipping and AdamW's update."""
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from mindspore import ParameterTuple, Tensor, nn, ops
+from mindspore import dtype as mstype
+
+from .errors import Error
+
+IGNORED = -100
+FIRST_SCALE, GOOD_STEPS_TO_GROW = 65536.0, 2000  # torch.amp.GradScaler's schedule, with 1 as the floor
+
+
+class LanguageModelLoss(nn.Cell):
+    """The sum of the losses of all valid targets over their number; 0 where there is none. A target is what follows the id
+    at its place; one below 0 does not count, nor does one at a place that is padding."""
+
+    def __init__(self, model):
+        super().__init__(auto_prefix=False)
+        self.model = model
+
+    def construct(self, ids, targets, scale, attention_mask=None, position_ids=None):
+        """Loss times `scale`, loss, number of valid targets."""
+        logits, rows = self.model.rows(ids, attention_mask, position_ids)
+        valid = targets >= 0
+        if rows is not None:
+            valid = ops.logical_and(valid, rows.reshape(targets.shape) > 0.0)
+        targets = ops.where(valid, targets, IGNORED).astype(mstype.int32)
+        count = valid.astype(mstype.float32).sum()
+        total = ops.cross_entropy(logits, targets.reshape((-1,)), ignore_index=IGNORED, reduction="sum")
+        loss = total / ops.maximum(count, Tensor(1.0, mstype.float32))
+        return loss * scale, loss, count
+
+
+def squares(gradient):
+    """Σ g². Each row by a product with itself: ops.L2Loss adds everything in one fp32 number and is 9 % off for a table of
+    38.6 million elements."""
+    width = gradient.shape[-1]
+    dots = ops.bmm(gradient.reshape((-1, 1, width)), gradient.reshape((-1, width, 1)))
+    return dots.sum()
+
+
+class _Step(nn.Cell):
+    """The graph. Its optimizer is MindSpore's fused Adam with decay, which corrects no bias: `rate`, `epsilon` and `decay` are
+    such that the update is AdamW's (see AdamW)."""
+
+    def __init__(self, model, betas, clip):
+        super().__init__(auto_prefix=False)
+        self.weights = ParameterTuple(model.trainable_params())
+        self.moments = self.weights.clone("exp_avg", init="zeros")
+        self.squares = self.weights.clone("exp_avg_sq", init="zeros")
+        self.gradient = ops.value_and_grad(LanguageModelLoss(model), None, self.weights, has_aux=True)
+        self.model = model
+        self.decays = [len(p.shape) > 1 for p in self.weights]
+        self.clip = clip
+        self.update = ops.AdamWeightDecay()
+        self.beta1, self.beta2 = (Tensor(beta, mstype.float32) for beta in betas)
+        self.one, self.no_decay = Tensor(1.0, mstype.float32), Tensor(0.0, mstype.float32)
+
+    def factor(self, norm, scale):
+        """What gradients are multiplied with: one over the scale, and the clip."""
+        if self.clip <= 0.0:
+            return self.one / scale
+        return ops.minimum(self.clip / (norm + 1e-6), self.one) / scale
+
+    def construct(self, ids, targets, scale, rate, epsilon, decay, attention_mask=None, position_ids=None):
+        (_, loss, count), gradients = self.gradient(ids, targets, scale, attention_mask, position_ids)
+        parts = []
+        for i in range(len(gradients)):
+            parts.append(squares(gradients[i]))
+        parts = ops.stack(parts)
+        norm = ops.sqrt(parts.sum()) / scale
+        if ops.logical_and(ops.isfinite(norm), ops.isfinite(loss)):
+            factor = self.factor(norm, scale)
+            for i in range(len(gradients)):
+                loss = ops.depend(loss, self.update(
+                    self.weights[i], self.moments[i], self.squares[i], rate, self.beta1, self.beta2, epsilon,
+                    decay if self.decays[i] else self.no_decay, gradients[i] * factor))
+        return loss, norm, count, parts
+
+
+class AdamW:
+    """The rate, epsilon and decay of update t with which Adam without correction of bias makes torch.optim.AdamW's update:
+    lr·(m/c1 / (√(v/c2) + eps) + wd·w) = lr'·(m / (√v + eps') + wd'·w). Its kernel knows the betas in fp32 and takes 1 - beta
+    of those, so the corrections do too: else the first steps are off by 6e-6."""
+
+    def __init__(self, betas, eps, weight_decay):
+        self.betas = [float(np.float32(beta)) for beta in betas]
+        self.eps, self.weight_decay = eps, weight_decay
+
+    def scalars(self, update, rate):
+        c1, c2 = (1.0 - beta**update for beta in self.betas)
+        root = math.sqrt(c2)
+        return tuple(Tensor(x, mstype.float32) for x in (rate * root / c1, self.eps * root, self.weight_decay * c1 / root))
+
+
+@dataclass
+class StepResult:
+    step: int
+    loss: float
+    grad_norm: float  # of the true gradient, before the clip
+    tokens: int       # valid targets
+    lr: float
+    finite: bool      # False: the step changed nothing
+    loss_scale: float
+
+
+class TrainStep:
+    """step(ids, targets) makes one step and returns a StepResult.
+
+    lr: a number, or a function from the step (the first is 1) to one. clip: the largest norm of the whole gradient, 0 for none;
+    it acts on the true gradient, inside the graph, and nothing comes after it. Matrices and tables decay, biases and LayerNorm
+    do not. A step whose loss or gradient is not finite changes nothing; `max_skips` in a row are an error. With fp16 somewhere
+    in the model's precision the loss is scaled, and an overflow halves the scale and does not count."""
+
+    def __init__(self, model, lr=6e-4, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1, clip=1.0, max_skips=5):
+        self.lr, self.max_skips = lr, max_skips
+        self.scaled = model.precision.needs_loss_scale
+        self.scale = FIRST_SCALE if self.scaled else 1.0
+        self.adamw = AdamW(betas, eps, weight_decay)
+        self.graph = _Step(model, betas, clip)
+        self.graph.set_train()
+        self.steps = self.updates = self.skips = self.good = 0
+
+    def __call__(self, ids, targets, attention_mask=None, position_ids=None):
+        self.steps += 1
+        rate = self.lr(self.steps) if callable(self.lr) else self.lr
+        scale = self.scale
+        optional = () if attention_mask is None and position_ids is None else (attention_mask, position_ids)
+        loss, norm, count, parts = self.graph(_tensor(ids), _tensor(targets), Tensor(scale, mstype.float32),
+                                              *self.adamw.scalars(self.updates + 1, rate), *map(_tensor, optional))
+        loss, norm = float(loss.asnumpy()), float(norm.asnumpy())
+        finite = math.isfinite(loss) and math.isfinite(norm)
+        self._after(finite, parts)
+        return StepResult(self.steps, loss, norm, int(count.asnumpy()), rate, finite, scale)
+
+    def _after(self, finite, parts):
+        if finite:
+            self.updates, self.skips, self.good = self.updates + 1, 0, self.good + 1
+            if self.scaled and self.good == GOOD_STEPS_TO_GROW:
+                self.scale, self.good = 2.0 * self.scale, 0
+            return
+        self.good = 0
+        if self.scaled and self.scale > 1.0:
+            self.scale /= 2.0
+            return
+        self.skips += 1
+        if self.skips >= self.max_skips:
+            raise Error("invalid", f"step {self.steps}: loss or gradient is not finite, expected at most {self.max_skips - 1} "
+                                   f"such steps in a row, got {self.skips}; first in {self._culprit(parts.asnumpy())}")
+
+    def _culprit(self, parts):
+        bad = [w.name for w, part in zip(self.graph.weights, parts) if not math.isfinite(part)]
+        return f"the gradient of {bad[0]}" if bad else "the sum of all squares" if math.isfinite(parts.sum()) else "the loss"
+
+
+def _tensor(values):
+    return values if values is None or isinstance(values, Tensor) else Tensor(np.ascontiguousarray(values))
