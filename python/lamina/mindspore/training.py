@@ -43,9 +43,13 @@ def squares(gradient):
 
 class _Step(nn.Cell):
     """The graph. Its optimizer is MindSpore's fused Adam with decay, which corrects no bias: `rate`, `epsilon` and `decay` are
-    such that the update is AdamW's (see AdamW)."""
+    such that the update is AdamW's (see AdamW). All settings are inputs: another value is no new graph.
 
-    def __init__(self, model, betas, clip):
+    A step that is not finite is the update with a rate of 0 and betas of 1, which changes no bit. It is not left out by an `if`:
+    a graph with one goes on with the old memory of a parameter after set_data, so that loading weights between steps would be
+    lost (seen on the CPU backend of 2.10)."""
+
+    def __init__(self, model):
         super().__init__(auto_prefix=False)
         self.weights = ParameterTuple(model.trainable_params())
         self.moments = self.weights.clone("exp_avg", init="zeros")
@@ -53,30 +57,25 @@ class _Step(nn.Cell):
         self.gradient = ops.value_and_grad(LanguageModelLoss(model), None, self.weights, has_aux=True)
         self.model = model
         self.decays = [len(p.shape) > 1 for p in self.weights]
-        self.clip = clip
         self.update = ops.AdamWeightDecay()
-        self.beta1, self.beta2 = (Tensor(beta, mstype.float32) for beta in betas)
-        self.one, self.no_decay = Tensor(1.0, mstype.float32), Tensor(0.0, mstype.float32)
+        self.scaled = ops.MulNoNan()  # 0 where the factor is 0, also of NaN
+        self.one, self.zero = Tensor(1.0, mstype.float32), Tensor(0.0, mstype.float32)
 
-    def factor(self, norm, scale):
-        """What gradients are multiplied with: one over the scale, and the clip."""
-        if self.clip <= 0.0:
-            return self.one / scale
-        return ops.minimum(self.clip / (norm + 1e-6), self.one) / scale
-
-    def construct(self, ids, targets, scale, rate, epsilon, decay, attention_mask=None, position_ids=None):
+    def construct(self, ids, targets, scale, clip, rate, beta1, beta2, epsilon, decay, attention_mask=None, position_ids=None):
         (_, loss, count), gradients = self.gradient(ids, targets, scale, attention_mask, position_ids)
         parts = []
         for i in range(len(gradients)):
             parts.append(squares(gradients[i]))
         parts = ops.stack(parts)
         norm = ops.sqrt(parts.sum()) / scale
-        if ops.logical_and(ops.isfinite(norm), ops.isfinite(loss)):
-            factor = self.factor(norm, scale)
-            for i in range(len(gradients)):
-                loss = ops.depend(loss, self.update(
-                    self.weights[i], self.moments[i], self.squares[i], rate, self.beta1, self.beta2, epsilon,
-                    decay if self.decays[i] else self.no_decay, gradients[i] * factor))
+        finite = ops.logical_and(ops.isfinite(norm), ops.isfinite(loss))
+        factor = ops.where(finite, ops.minimum(clip / (norm + 1e-6), self.one) / scale, self.zero)
+        rate = ops.where(finite, rate, self.zero)
+        beta1, beta2 = ops.where(finite, beta1, self.one), ops.where(finite, beta2, self.one)
+        for i in range(len(gradients)):
+            loss = ops.depend(loss, self.update(
+                self.weights[i], self.moments[i], self.squares[i], rate, beta1, beta2, epsilon,
+                decay if self.decays[i] else self.zero, self.scaled(gradients[i], factor)))
         return loss, norm, count, parts
 
 
@@ -89,10 +88,11 @@ class AdamW:
         self.betas = [float(np.float32(beta)) for beta in betas]
         self.eps, self.weight_decay = eps, weight_decay
 
-    def scalars(self, update, rate):
+    def settings(self, update, rate):
         c1, c2 = (1.0 - beta**update for beta in self.betas)
         root = math.sqrt(c2)
-        return tuple(Tensor(x, mstype.float32) for x in (rate * root / c1, self.eps * root, self.weight_decay * c1 / root))
+        values = (rate * root / c1, *self.betas, self.eps * root, self.weight_decay * c1 / root)
+        return tuple(Tensor(value, mstype.float32) for value in values)
 
 
 @dataclass
@@ -115,11 +115,11 @@ class TrainStep:
     in the model's precision the loss is scaled, and an overflow halves the scale and does not count."""
 
     def __init__(self, model, lr=6e-4, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1, clip=1.0, max_skips=5):
-        self.lr, self.max_skips = lr, max_skips
+        self.lr, self.clip, self.max_skips = lr, clip, max_skips
         self.scaled = model.precision.needs_loss_scale
         self.scale = FIRST_SCALE if self.scaled else 1.0
         self.adamw = AdamW(betas, eps, weight_decay)
-        self.graph = _Step(model, betas, clip)
+        self.graph = _Step(model)
         self.graph.set_train()
         self.steps = self.updates = self.skips = self.good = 0
 
@@ -127,9 +127,10 @@ class TrainStep:
         self.steps += 1
         rate = self.lr(self.steps) if callable(self.lr) else self.lr
         scale = self.scale
+        clip = Tensor(self.clip if self.clip > 0.0 else math.inf, mstype.float32)
         optional = () if attention_mask is None and position_ids is None else (attention_mask, position_ids)
-        loss, norm, count, parts = self.graph(_tensor(ids), _tensor(targets), Tensor(scale, mstype.float32),
-                                              *self.adamw.scalars(self.updates + 1, rate), *map(_tensor, optional))
+        loss, norm, count, parts = self.graph(_tensor(ids), _tensor(targets), Tensor(scale, mstype.float32), clip,
+                                              *self.adamw.settings(self.updates + 1, rate), *map(_tensor, optional))
         loss, norm = float(loss.asnumpy()), float(norm.asnumpy())
         finite = math.isfinite(loss) and math.isfinite(norm)
         self._after(finite, parts)
