@@ -3,6 +3,7 @@ What is loaded is complete and exact, or there is an error with a table. Weights
 bf16; numpy has no bf16, so that travels as words of 16 bits."""
 import json
 import os
+import re
 import struct
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,8 +19,7 @@ from .names import HEAD, KINDS, Matcher, slot_shape, slots_of
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 SIZES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 TYPES = {"fp32": ("F32", "float32"), "fp16": ("F16", "float16"), "bf16": ("BF16", "bfloat16")}
-FOREIGN = {b"version https://git-lfs": "a Git LFS pointer: the file itself was not fetched", b"<": "an HTML or XML page",
-           b"PK": "a zip file, as PyTorch writes", b"\x80": "a pickle, as older PyTorch writes"}
+FOREIGN = {b"<": "an HTML page, not a model file", b"PK": "a zip file, as PyTorch writes", b"\x80": "a pickle, as older PyTorch writes"}
 
 
 @dataclass
@@ -68,8 +68,12 @@ class WeightFile:
 
 
 def foreign(path):
+    """What a person may take for weights, named for what it is; None for anything else."""
     with open(path, "rb") as file:
-        start = file.read(32)
+        start = file.read(1024).lstrip()
+    pointer = re.match(rb"version https://git-lfs.*?\nsize (\d+)", start, re.DOTALL)
+    if pointer:
+        return f"expected a safetensors file, got a Git LFS pointer to one of {int(pointer[1])} bytes: git lfs pull fetches it"
     return next((f"expected a safetensors file, got {text}" for magic, text in FOREIGN.items() if start.startswith(magic)), None)
 
 
@@ -133,13 +137,20 @@ def load_weights(model, path):
         sizes = np.cumsum([int(p.shape[-1]) for p in parameters])[:-1]
         for parameter, part in zip(parameters, np.split(values, sizes, axis=-1)):
             parameter.set_data(Tensor(np.ascontiguousarray(part)))
-    report = LoadReport(len(slots), len(slots), sorted(match.removed), match.ignored)
+    report = LoadReport(len(slots), len(slots), match.removed, match.ignored, strays(path, files))
     for kind in ("F16", "BF16"):
         found = [tensor[0] for file, tensor in (entries[i] for i in match.source.values()) if tensor[1] == kind]
         if found:
             report.warnings.append(f"{path}: {len(found)} of {len(slots)} tensors {'is' if len(found) == 1 else 'are'} {kind} "
                                    f"({quoted(found[0])}{', …' if len(found) > 1 else ''}): converted to fp32 exactly")
     return report
+
+
+def strays(path, files):
+    """Weights in a folder that nothing asked for."""
+    used = {file.path.name for file in files} | {"optimizer.safetensors"}  # the moments in a checkpoint
+    found = sorted(file for file in Path(path).glob("*.safetensors") if file.name not in used and file.name[0] != ".")
+    return [f"{file}: not used" for file in found]
 
 
 def check_tie(path, table, head):

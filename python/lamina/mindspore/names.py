@@ -56,7 +56,7 @@ class Matcher:
 
     def __init__(self, tensors, slots, config):
         self.tensors, self.slots, self.config = tensors, slots, config
-        self.source, self.problems, self.ignored, self.removed, self.layers = {}, [], [], set(), set()
+        self.source, self.problems, self.ignored, self.removed, self.layers = {}, [], [], [], set()
         self.inner = {layer_of(name)[1] for name in slots if layer_of(name)[0] is not None}
         self.plain = [[part for i, part in enumerate(parts) if i + 1 == len(parts) or part not in WRAPPERS]
                       for parts in (name.split(".") for name, _, _ in tensors)]
@@ -128,8 +128,21 @@ class Matcher:
         first = self.source.setdefault(wanted, i)
         if first != i:
             self.problem("doubled", f"{self.name(first)} and {self.name(i)} are the same tensor")
-        if len(self.plain[i]) < len(self.tensors[i][0].split(".")):
-            self.removed.update(part for part in self.tensors[i][0].split(".")[:-1] if part in WRAPPERS)
+        self.note_removed(i, wanted)
+
+    def note_removed(self, i, wanted):
+        """The runs of parts that are not in the usual name, each run once: "_orig_mod.module."."""
+        front = self.parent if wanted == HEAD or self.front == self.parent else self.front[:-len(FRONT)]
+        strange, run = front.count("."), ""
+        parts = self.tensors[i][0].split(".")
+        for part in parts:
+            if part in WRAPPERS and part is not parts[-1]:
+                run += part + "."
+            elif strange > 0:
+                strange, run = strange - 1, run + part + "."
+            else:
+                self.removed += [run] if run and run not in self.removed else []
+                run = ""
 
     def other_spelling(self, i):
         rest = ".".join(self.plain[i])[len(self.fronts[i]):]

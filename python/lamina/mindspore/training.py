@@ -107,14 +107,14 @@ class StepResult:
 
 
 class TrainStep:
-    """step(ids, targets) makes one step and returns a StepResult.
+    """step(ids, targets) makes one step and returns a StepResult. Names and defaults are those of `lamina train`.
 
     lr: a number, or a function from the step (the first is 1) to one. clip: the largest norm of the whole gradient, 0 for none;
     it acts on the true gradient, inside the graph, and nothing comes after it. Matrices and tables decay, biases and LayerNorm
     do not. A step whose loss or gradient is not finite changes nothing; `max_skips` in a row are an error. With fp16 somewhere
     in the model's precision the loss is scaled, and an overflow halves the scale and does not count."""
 
-    def __init__(self, model, lr=6e-4, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1, clip=1.0, max_skips=5):
+    def __init__(self, model, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, clip=0.0, max_skips=5):
         self.lr, self.clip, self.max_skips = lr, clip, max_skips
         self.scaled = model.precision.needs_loss_scale
         self.scale = FIRST_SCALE if self.scaled else 1.0
