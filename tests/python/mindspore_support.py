@@ -3,7 +3,7 @@ numpys. Tasks of one call run side by side."""
 import json
 import os
 import subprocess
-import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -18,21 +18,23 @@ def mindspore_python():
     return os.environ.get("LAMINA_MINDSPORE_PYTHON") or (str(local / "bin" / "python") if whole else None)
 
 
-def run_children(tasks):
-    """tasks: (name, folder, task). Ends with all of them; what one says is in folder/out.json."""
+def run_child(name, folder, task):
+    """What the task answers, and the end of what MindSpore says where it failed."""
+    (folder / "task.json").write_text(json.dumps(task))
     environment = dict(os.environ, GLOG_v="3", PYTHONDONTWRITEBYTECODE="1")
-    children = []
-    for name, folder, task in tasks:
-        (folder / "task.json").write_text(json.dumps(task))
-        command = [mindspore_python(), str(CHILD), name, str(folder)]
-        with open(folder / "log.txt", "wb") as log:
-            children.append((folder, subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, env=environment)))
-    failed = []
-    for folder, child in children:
-        if child.wait(timeout=500) != 0:
-            failed.append((folder / "log.txt").read_text(errors="replace")[-2000:])
-    assert not failed, "\n".join(failed)
-    return [json.loads((folder / "out.json").read_text()) for folder, _ in children]
+    done = subprocess.run([mindspore_python(), str(CHILD), name, str(folder)], cwd=folder, env=environment, timeout=900,
+                          capture_output=True, check=False)
+    if done.returncode != 0:
+        return None, done.stderr.decode(errors="replace")[-2000:]
+    return json.loads((folder / "out.json").read_text()), ""
+
+
+def run_children(tasks):
+    """tasks: (name, folder, task), two at a time. Their answers."""
+    with ThreadPoolExecutor(2) as pool:
+        answers = list(pool.map(lambda task: run_child(*task), tasks))
+    assert not any(failure for _, failure in answers), "\n".join(failure for _, failure in answers)
+    return [answer for answer, _ in answers]
 
 
 def arrays(path):

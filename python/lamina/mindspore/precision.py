@@ -9,7 +9,7 @@ import re
 from mindspore import context
 from mindspore import dtype as mstype
 
-from .config import json_text, read_json
+from .config import json_text, key_text, read_json
 from .errors import Error
 
 LAYER_PARTS = ("attention.q", "attention.k", "attention.v", "attention.core", "attention.proj", "mlp.fc", "mlp.proj")
@@ -109,7 +109,7 @@ def read_map(precision):
             raise Error("invalid", f"{FRONT}{where}expected an object, got {json_text(precision)}")
     for pattern, word in precision.items():
         if word not in TYPES:
-            raise Error("invalid", f"{FRONT}{where}{pattern}, expected fp32, bf16 or fp16, got {json_text(word)}")
+            raise Error("invalid", f"{FRONT}{where}{key_text(pattern)}, expected fp32, bf16 or fp16, got {json_text(word)}")
     return precision
 
 
