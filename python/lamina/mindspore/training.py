@@ -55,7 +55,7 @@ class _Step(nn.Cell):
         self.moments = self.weights.clone("exp_avg", init="zeros")
         self.squares = self.weights.clone("exp_avg_sq", init="zeros")
         self.gradient = ops.value_and_grad(LanguageModelLoss(model), None, self.weights, has_aux=True)
-        self.model = model
+        self.model = model  # so that set_train reaches it
         self.decays = [len(p.shape) > 1 for p in self.weights]
         self.update = ops.AdamWeightDecay()
         self.scaled = ops.MulNoNan()  # 0 where the factor is 0, also of NaN
@@ -115,7 +115,7 @@ class TrainStep:
     in the model's precision the loss is scaled, and an overflow halves the scale and does not count."""
 
     def __init__(self, model, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, clip=0.0, max_skips=5):
-        self.lr, self.clip, self.max_skips = lr, clip, max_skips
+        self.model, self.lr, self.clip, self.max_skips = model, lr, clip, max_skips
         self.scaled = model.precision.needs_loss_scale
         self.scale = FIRST_SCALE if self.scaled else 1.0
         self.adamw = AdamW(betas, eps, weight_decay)
