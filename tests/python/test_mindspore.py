@@ -12,9 +12,9 @@ from test_parity import EPS, UNIT, VARIANTS, Distances
 
 pytestmark = pytest.mark.skipif(mindspore_python() is None, reason="no MindSpore: neither .venv/mindspore nor LAMINA_MINDSPORE_PYTHON")
 
-PLAIN = {f"graph{i}": [Run(seed=seed, config=VARIANTS[i], eps=EPS) for seed in range(4)] for i in range(3)}
+PLAIN = {f"graph{i}": [Run(seed=seed, config=VARIANTS[i], eps=EPS) for seed in range(3)] for i in range(3)}
 SHORT = {"pynative": [Run(seed=seed, steps=2, warmup=0, config=VARIANTS[1], eps=EPS) for seed in range(2)]}
-HALF = {"fp16": [Run(seed=seed, steps=3, config=VARIANTS[0], eps=EPS, precision="mixed-fp16") for seed in range(4)]}
+HALF = {"fp16": [Run(seed=seed, steps=3, config=VARIANTS[0], eps=EPS, precision="mixed-fp16") for seed in range(3)]}
 RUNS = {**PLAIN, **SHORT, **HALF}
 
 BEHAVIOUR = {
@@ -39,6 +39,15 @@ def parity_task(name, folder):
                      rates=[run.rate(step) for step in range(1, run.steps + 1)]) for run in RUNS[name]]
     half = RUNS[name][0].precision != "fp32"
     return "parity", folder, dict(runs=settings, precision="mixed-fp16" if half else None, pynative=name == "pynative")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """These tensors are too small for two."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +128,7 @@ def test_a_step_that_is_not_finite_changes_no_bit(results, name):
     answer = results[name][1]
     assert answer["updates"] == RUNS[name][0].steps and answer["skips"]["updates"] == answer["updates"]
     assert answer["skips"]["first"] is False and answer["skips"]["same"]
-    assert "expected at most 1" in answer["skips"]["second"] and "embedding.token" in answer["skips"]["second"]
+    assert "expected at most 1" in answer["skips"]["second"] and "first in the gradient of" in answer["skips"]["second"]
 
 
 def test_losses_of_the_cases(results):
