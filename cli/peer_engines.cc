@@ -53,8 +53,8 @@ Json python_options(const PeerEngine& engine, const PeerTask& task) {
           {"compile", engine.compile}};
 }
 
-// The GPT-2 for MindSpore is the Python package's, so its files lie beside the worker. MindSpore reads the source of what
-// it compiles.
+// The GPT-2 for MindSpore is the Python package's: its files lie beside the worker, as files, since MindSpore reads the
+// source of what it compiles.
 std::vector<std::string> mindspore_command(const PeerEngine& engine, const PeerTask& task) {
   const std::string worker = task.folder + "/worker.py";
   std::ofstream(worker) << kMindsporePeer;

@@ -25,8 +25,8 @@ __all__ = ["Error", "Generated", "Model", "StepResult", "Tokenizer", "Trainer", 
 
 
 def __getattr__(name):
-    if name == "mindspore":
-        return importlib.import_module(".mindspore", __name__)
+    if name in ("mindspore", "_lamina"):
+        return importlib.import_module("." + name, __name__)
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     extension = importlib.import_module("._lamina", __name__)

@@ -113,12 +113,27 @@ def open_index(path):
     if absent:
         raise Error("invalid", f"shard missing: {path}: expected {', '.join(absent)} beside it, got none")
     files = [WeightFile(path.parent / shard) for shard in shards]
-    held = [(name, file.path.name) for file in files for name, _, _ in file.tensors]
-    problems = [("extra", f"{quoted(name)} is in {shard}, not in the index") for name, shard in held if index.get(name) != shard]
-    problems += [("missing", f"{quoted(name)} from {shard}") for name, shard in index.items() if (name, shard) not in set(held)]
+    problems = compare_with_index(files, index)
     if problems:
         fail(path, problems)
     return files
+
+
+def compare_with_index(files, index):
+    """What the index says against what the shards hold, both ways."""
+    problems, home = [], {}  # tensor -> the shard that holds it
+    for file in files:
+        for name, _, _ in file.tensors:
+            first = home.setdefault(name, file.path.name)
+            if first != file.path.name:
+                problems.append(("doubled", f"{quoted(name)} is in {first} and {file.path.name}"))
+            if name not in index:
+                problems.append(("extra", f"{quoted(name)} is in {file.path.name}, not in the index"))
+    for name, shard in index.items():
+        if home.get(name) != shard:
+            other = f": it is in {home[name]}" if name in home else ""
+            problems.append(("missing", f"{quoted(name)} from {shard}{other}"))
+    return problems
 
 
 def load_weights(model, path):
