@@ -217,9 +217,12 @@ def behaviour(folder, task):
     arrays.update({"half_" + name: value for name, value in masked_row(ms.float16).items()})
     arrays["prompt"] = model(tensor([task["prompt"]], np.int32)).asnumpy()
     np.savez(folder / "out.npz", **arrays)
+    step, short = lm.TrainStep(model), np.array([[1, 2]], np.int32)
+    refused = [answer(step, *batch) for batch in ((short, short + 95), (short - 2, short), (short, short[:, 1:]), (short[0], short[0]),
+                                                  (np.zeros((1, 17), np.int32),) * 2)]
     modules = {"extension": "lamina._lamina" in sys.modules, "dir": "mindspore" in dir(lamina)}
     return {"losses": tiny_losses(model, task), "dropout": dropout_shares(), "fused": fused_core(), "initial": initial(),
-            "modules": modules}
+            "modules": modules, "refused": refused}
 
 
 def loaded(path):

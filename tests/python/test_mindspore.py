@@ -196,5 +196,11 @@ def test_ascend_takes_its_fused_operator(results):
     assert fused["gap"] <= 8 * 2.0**-11 * fused["largest"]
 
 
+def test_a_batch_that_fits_not_is_refused(results):
+    words = [("targets", "row 0, place 1", "97"), ("ids", "row 0, place 0", "-1"), ("(1, 2)", "(1, 1)"), ("(2,)",), ("(1, 17)", "16")]
+    for said, expected in zip(results["behaviour"][1]["refused"], words):
+        assert said.startswith("bad batch: ") and all(word in said for word in expected), said
+
+
 def test_nothing_compiled_is_loaded(results):
     assert results["behaviour"][1]["modules"] == {"extension": False, "dir": True}

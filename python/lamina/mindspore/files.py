@@ -50,6 +50,7 @@ class WeightFile:
         with open(path, "rb") as file:
             (self.front,) = struct.unpack("<Q", file.read(8))
             self.header = json.loads(file.read(self.front))
+        self.tensors.sort(key=lambda tensor: self.header[tensor[0]]["data_offsets"])  # the library gives them by name
 
     def words(self, name):
         """A flat view of a tensor's elements; bf16 as words of 16 bits."""

@@ -124,6 +124,7 @@ class TrainStep:
         self.steps = self.updates = self.skips = self.good = 0
 
     def __call__(self, ids, targets, attention_mask=None, position_ids=None):
+        check_batch(ids, targets, self.model.config)
         self.steps += 1
         rate = self.lr(self.steps) if callable(self.lr) else self.lr
         scale = self.scale
@@ -154,6 +155,23 @@ class TrainStep:
     def _culprit(self, parts):
         bad = [w.name for w, part in zip(self.graph.weights, parts) if not math.isfinite(part)]
         return f"the gradient of {bad[0]}" if bad else "the sum of all squares" if math.isfinite(parts.sum()) else "the loss"
+
+
+def check_batch(ids, targets, config):
+    """What a device would answer with nonsense, or with an error of its own: ids beyond the vocabulary, too many places."""
+    shape = tuple(np.shape(ids))
+    if len(shape) != 2 or tuple(np.shape(targets)) != shape or not 1 <= shape[1] <= config.n_positions:
+        raise Error("invalid", f"bad batch: expected ids and targets (B, T) with T from 1 to {config.n_positions}, got "
+                               f"{shape} and {tuple(np.shape(targets))}")
+    for name, values, least in (("ids", ids, 0), ("targets", targets, None)):
+        if isinstance(values, Tensor):
+            continue  # on a device: not fetched for this
+        values = np.asarray(values)
+        bad = (values >= config.vocab_size) | (False if least is None else values < least)
+        if bad.any():
+            row, place = (int(i[0]) for i in np.nonzero(bad))
+            raise Error("invalid", f"bad batch: {name}, row {row}, place {place}, expected an id below {config.vocab_size}, got "
+                                   f"{int(values[row, place])}")
 
 
 def _tensor(values):
