@@ -196,6 +196,17 @@ def vars_of(config):
     return {name: value for name, value in vars(config).items() if name not in ("source", "warnings")}
 
 
+def adamw_weights(case):
+    """One weight through the fused kernel with AdamW's settings."""
+    rule = AdamW(case["betas"], case["eps"], case["weight_decay"])
+    state = [ms.Parameter(tensor([value], np.float32), name=name) for name, value in (("w", 1.0), ("m", 0.0), ("v", 0.0))]
+    out = []
+    for update, gradient in enumerate(case["gradients"], 1):
+        ops.AdamWeightDecay()(*state, *rule.settings(update, case["lr"]), tensor([gradient], np.float32))
+        out.append(float(state[0].asnumpy()[0]))
+    return out
+
+
 def initial():
     config = lm.GPT2Config(vocab_size=500, n_positions=64, n_embd=64, n_layer=8, n_head=4, initializer_range=0.05)
     models = [lm.GPT2LMHeadModel(config, seed=seed) for seed in (1, 1, 2)]
@@ -222,7 +233,7 @@ def behaviour(folder, task):
                                                   (np.zeros((1, 17), np.int32),) * 2)]
     modules = {"extension": "lamina._lamina" in sys.modules, "dir": "mindspore" in dir(lamina)}
     return {"losses": tiny_losses(model, task), "dropout": dropout_shares(), "fused": fused_core(), "initial": initial(),
-            "modules": modules, "refused": refused}
+            "modules": modules, "refused": refused, "adamw": adamw_weights(task["adamw"])}
 
 
 def loaded(path):

@@ -19,6 +19,7 @@ RUNS = {**PLAIN, **SHORT, **HALF}
 
 BEHAVIOUR = {
     "prompt": tiny.PROMPT,
+    "adamw": dict(lr=0.1, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01, gradients=[1.0, -2.0, 0.5]),
     "losses": {
         "prompt": {"ids": [tiny.PROMPT[:-1]], "targets": [tiny.PROMPT[1:]]},
         # Case N7: padding is the end id, and both true ends count.
@@ -129,6 +130,17 @@ def test_a_step_that_is_not_finite_changes_no_bit(results, name):
     assert answer["updates"] == RUNS[name][0].steps and answer["skips"]["updates"] == answer["updates"]
     assert answer["skips"]["first"] is False and answer["skips"]["same"]
     assert "expected at most 1" in answer["skips"]["second"] and "first in the gradient of" in answer["skips"]["second"]
+
+
+def test_the_update_is_adamws(results):
+    """Weights near 1, updates of at most a tenth: half a unit for each weight stored, and eight roundings of each update."""
+    case = dict(BEHAVIOUR["adamw"])
+    gradients, weight = case.pop("gradients"), torch.nn.Parameter(torch.ones(1, dtype=torch.float64))
+    optimizer = torch.optim.AdamW([weight], **case)
+    for step, (gradient, ours) in enumerate(zip(gradients, results["behaviour"][1]["adamw"]), 1):
+        weight.grad = torch.full((1,), gradient, dtype=torch.float64)
+        optimizer.step()
+        assert abs(ours - weight.item()) <= step * (0.5 + 0.1 * 8) * UNIT, step
 
 
 def test_losses_of_the_cases(results):
