@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "embedded/kLlmcPeer.h"
+#include "embedded/kMindsporePackage.h"
 #include "embedded/kMindsporePeer.h"
 #include "embedded/kTorchPeer.h"
 #include "io/hf_config.h"
@@ -50,6 +51,16 @@ Json python_options(const PeerEngine& engine, const PeerTask& task) {
           {"weight_decay", options.weight_decay},
           {"precision", precision.substr(precision.find('-') + 1)},
           {"compile", engine.compile}};
+}
+
+// The GPT-2 for MindSpore is the Python package's: its files lie beside the worker, as files, since MindSpore reads the
+// source of what it compiles.
+std::vector<std::string> mindspore_command(const PeerEngine& engine, const PeerTask& task) {
+  const std::string worker = task.folder + "/worker.py";
+  std::ofstream(worker) << kMindsporePeer;
+  std::filesystem::create_directories(task.folder + "/lamina/mindspore");
+  for (const auto& [name, text] : kMindsporePackage) std::ofstream(task.folder + "/lamina/" + name) << text;
+  return {python("LAMINA_MINDSPORE_PYTHON", "mindspore"), worker, python_options(engine, task).dump()};
 }
 
 std::vector<std::string> llmc_command(const PeerTask& task) {
@@ -111,11 +122,7 @@ std::vector<std::string> peer_command(const PeerEngine& engine, const PeerTask& 
   switch (engine.kind) {
     case Kind::torch:
       return {python("LAMINA_TORCH_PYTHON", "torch"), "-c", kTorchPeer, python_options(engine, task).dump()};
-    case Kind::mindspore: {
-      const std::string source = task.folder + "/gpt2.py";  // MindSpore reads the source of what it compiles
-      std::ofstream(source) << kMindsporePeer;
-      return {python("LAMINA_MINDSPORE_PYTHON", "mindspore"), source, python_options(engine, task).dump()};
-    }
+    case Kind::mindspore: return mindspore_command(engine, task);
     case Kind::llmc: return llmc_command(task);
   }
   return {};

@@ -6,9 +6,9 @@
 #include <string_view>
 #include <vector>
 
+#include "bench.h"
 #include "command.h"
 #include "model/config.h"
-#include "train/options.h"
 
 namespace lamina::cli {
 

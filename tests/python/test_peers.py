@@ -11,38 +11,28 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from cli_support import ROOT, tiny_config
+from mindspore_support import mindspore_python
 
 PEERS = ROOT / "bench" / "peers"
 OPTIONS = {"betas": [0.9, 0.99], "eps": 1e-8, "weight_decay": 0.1, "clip": 0.5}
 SEQ, STEPS, RATE = 12, 4, 1e-2
 
-# The same in MindSpore: weights by HuggingFace's names, rows of ids; prints the loss of each step.
+# The same in MindSpore: weights from a folder, rows of ids; prints the loss of each step.
 MINDSPORE = """
 import importlib.util, json, sys
 import mindspore as ms, numpy as np
+from lamina.mindspore.files import load_weights
 spec = importlib.util.spec_from_file_location("peer", sys.argv[1])
 peer = importlib.util.module_from_spec(spec)
-sys.modules["peer"] = peer
 spec.loader.exec_module(peer)
 task = json.loads(sys.argv[2])
 ms.set_context(mode=ms.GRAPH_MODE)
 ms.set_device("CPU")
-net = peer.Gpt2(task["config"], task["seq"])
-arrays = dict(np.load(sys.argv[3]))
-rows = arrays.pop("rows")
-renamed = {"c_fc": "mlp.c_fc", "c_proj": "mlp.c_proj", "gamma": "weight", "beta": "bias"}
-for parameter in net.trainable_params():
-    parts = parameter.name.split(".")
-    at = 2 if parts[0] == "h" and parts[2] != "attn" else 0
-    parts[at:] = [renamed.get(part, part) if at or part in ("gamma", "beta") else part for part in parts[at:]]
-    name = ".".join(parts)
-    name += ".weight" if name in ("wte", "wpe") else ""
-    parameter.set_data(ms.Tensor(arrays.pop(name)))
-assert not arrays, arrays.keys()
-step, adamw = peer.Step(net, task), peer.AdamW(task, task["rate"])
-step.set_train()
-ids, targets = ms.Tensor(rows[:, :-1]), ms.Tensor(np.ascontiguousarray(rows[:, 1:]))
-print(json.dumps([float(step(ids, targets, *adamw.next()).asnumpy()) for _ in range(task["steps"])]))
+step = peer.make_step(task)
+step.lr = task["rate"]
+load_weights(step.model, sys.argv[3])
+rows = np.array(task["rows"], np.int32)
+print(json.dumps([step(rows[:, :-1], rows[:, 1:]).loss for _ in range(task["steps"])]))
 """
 
 
@@ -90,22 +80,16 @@ def torch_losses(rows, dtype):
     return np.array(losses)
 
 
-def mindspore_python():
-    local = ROOT / ".venv" / "mindspore"
-    whole = (local / "requirements.sha256").exists()
-    return os.environ.get("LAMINA_MINDSPORE_PYTHON") or (str(local / "bin" / "python") if whole else None)
-
-
 @pytest.mark.skipif(mindspore_python() is None, reason="no MindSpore: neither .venv/mindspore nor LAMINA_MINDSPORE_PYTHON")
 def test_mindspores_steps_are_pytorchs(tmp_path):
     rows = np.random.default_rng(0).integers(0, 97, (3, SEQ + 1)).astype(np.int32)
-    weights = {name.removeprefix("transformer."): p.detach().numpy() for name, p in make_model().named_parameters()}
-    np.savez(tmp_path / "weights.npz", rows=rows, **weights)
+    make_model().save_pretrained(tmp_path / "model")
     script = tmp_path / "steps.py"
     script.write_text(MINDSPORE)
-    task = json.dumps({**OPTIONS, "config": tiny_config(n_inner=None), "seq": SEQ, "steps": STEPS, "rate": RATE})
-    done = subprocess.run([mindspore_python(), script, PEERS / "mindspore.py", task, tmp_path / "weights.npz"],
-                          capture_output=True, text=True, check=False, timeout=300, cwd=tmp_path)
+    task = json.dumps({**OPTIONS, "config": tiny_config(n_inner=None), "steps": STEPS, "rate": RATE, "rows": rows.tolist()})
+    done = subprocess.run([mindspore_python(), script, PEERS / "mindspore.py", task, tmp_path / "model"], text=True,
+                          env=dict(os.environ, PYTHONPATH=str(ROOT / "python")), capture_output=True, check=False, timeout=300,
+                          cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]
     theirs = np.array(json.loads(done.stdout.splitlines()[-1]))
     truth, single = torch_losses(rows, torch.float64), torch_losses(rows, torch.float32)

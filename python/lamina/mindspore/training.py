@@ -1,0 +1,178 @@
+"""One training step as one graph: loss, gradients, the norm of all of them, clipping and AdamW's update."""
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from mindspore import ParameterTuple, Tensor, nn, ops
+from mindspore import dtype as mstype
+
+from .errors import Error
+
+IGNORED = -100
+FIRST_SCALE, GOOD_STEPS_TO_GROW = 65536.0, 2000  # torch.amp.GradScaler's schedule, with 1 as the floor
+
+
+class LanguageModelLoss(nn.Cell):
+    """The sum of the losses of all valid targets over their number; 0 where there is none. A target is what follows the id
+    at its place; one below 0 does not count, nor does one at a place that is padding."""
+
+    def __init__(self, model):
+        super().__init__(auto_prefix=False)
+        self.model = model
+
+    def construct(self, ids, targets, scale, attention_mask=None, position_ids=None):
+        """Loss times `scale`, loss, number of valid targets."""
+        logits, rows = self.model.rows(ids, attention_mask, position_ids)
+        valid = targets >= 0
+        if rows is not None:
+            valid = ops.logical_and(valid, rows.reshape(targets.shape) > 0.0)
+        targets = ops.where(valid, targets, IGNORED).astype(mstype.int32)
+        count = valid.astype(mstype.float32).sum()
+        total = ops.cross_entropy(logits, targets.reshape((-1,)), ignore_index=IGNORED, reduction="sum")
+        loss = total / ops.maximum(count, Tensor(1.0, mstype.float32))
+        return loss * scale, loss, count
+
+
+def squares(gradient):
+    """Σ g². Each row by a product with itself: ops.L2Loss adds everything in one fp32 number and is 9 % off for a table of
+    38.6 million elements."""
+    width = gradient.shape[-1]
+    dots = ops.bmm(gradient.reshape((-1, 1, width)), gradient.reshape((-1, width, 1)))
+    return dots.sum()
+
+
+class _Step(nn.Cell):
+    """The graph. Its optimizer is MindSpore's fused Adam with decay, which corrects no bias: `rate`, `epsilon` and `decay` are
+    such that the update is AdamW's (see AdamW). All settings are inputs: another value is no new graph.
+
+    A step that is not finite is the update with a rate of 0 and betas of 1, which changes no bit. It is not left out by an `if`:
+    a graph with one goes on with the old memory of a parameter after set_data, so that loading weights between steps would be
+    lost (seen on the CPU backend of 2.10)."""
+
+    def __init__(self, model):
+        super().__init__(auto_prefix=False)
+        self.weights = ParameterTuple(model.trainable_params())
+        self.moments = self.weights.clone("exp_avg", init="zeros")
+        self.squares = self.weights.clone("exp_avg_sq", init="zeros")
+        self.gradient = ops.value_and_grad(LanguageModelLoss(model), None, self.weights, has_aux=True)
+        self.model = model  # so that set_train reaches it
+        self.decays = [len(p.shape) > 1 for p in self.weights]
+        self.update = ops.AdamWeightDecay()
+        self.scaled = ops.MulNoNan()  # 0 where the factor is 0, also of NaN
+        self.one, self.zero = Tensor(1.0, mstype.float32), Tensor(0.0, mstype.float32)
+
+    def construct(self, ids, targets, scale, clip, rate, beta1, beta2, epsilon, decay, attention_mask=None, position_ids=None):
+        (_, loss, count), gradients = self.gradient(ids, targets, scale, attention_mask, position_ids)
+        parts = []
+        for i in range(len(gradients)):
+            parts.append(squares(gradients[i]))
+        parts = ops.stack(parts)
+        norm = ops.sqrt(parts.sum()) / scale
+        finite = ops.logical_and(ops.isfinite(norm), ops.isfinite(loss))
+        factor = ops.where(finite, ops.minimum(clip / (norm + 1e-6), self.one) / scale, self.zero)
+        rate = ops.where(finite, rate, self.zero)
+        beta1, beta2 = ops.where(finite, beta1, self.one), ops.where(finite, beta2, self.one)
+        for i in range(len(gradients)):
+            loss = ops.depend(loss, self.update(
+                self.weights[i], self.moments[i], self.squares[i], rate, beta1, beta2, epsilon,
+                decay if self.decays[i] else self.zero, self.scaled(gradients[i], factor)))
+        return loss, norm, count, parts
+
+
+class AdamW:
+    """The rate, epsilon and decay of update t with which Adam without correction of bias makes torch.optim.AdamW's update:
+    lr·(m/c1 / (√(v/c2) + eps) + wd·w) = lr'·(m / (√v + eps') + wd'·w). Its kernel knows the betas in fp32 and takes 1 - beta
+    of those, so the corrections do too: else the first steps are off by 6e-6."""
+
+    def __init__(self, betas, eps, weight_decay):
+        self.betas = [float(np.float32(beta)) for beta in betas]
+        self.eps, self.weight_decay = eps, weight_decay
+
+    def settings(self, update, rate):
+        c1, c2 = (1.0 - beta**update for beta in self.betas)
+        root = math.sqrt(c2)
+        values = (rate * root / c1, *self.betas, self.eps * root, self.weight_decay * c1 / root)
+        return tuple(Tensor(value, mstype.float32) for value in values)
+
+
+@dataclass
+class StepResult:
+    step: int
+    loss: float
+    grad_norm: float  # of the true gradient, before the clip
+    tokens: int       # valid targets
+    lr: float
+    finite: bool      # False: the step changed nothing
+    loss_scale: float
+
+
+class TrainStep:
+    """step(ids, targets) makes one step and returns a StepResult. Names and defaults are those of `lamina train`.
+
+    lr: a number, or a function from the step (the first is 1) to one. clip: the largest norm of the whole gradient, 0 for none;
+    it acts on the true gradient, inside the graph, and nothing comes after it. Matrices and tables decay, biases and LayerNorm
+    do not. A step whose loss or gradient is not finite changes nothing; `max_skips` in a row are an error. With fp16 somewhere
+    in the model's precision the loss is scaled, and an overflow halves the scale and does not count."""
+
+    def __init__(self, model, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, clip=0.0, max_skips=5):
+        self.model, self.lr, self.clip, self.max_skips = model, lr, clip, max_skips
+        self.scaled = model.precision.needs_loss_scale
+        self.scale = FIRST_SCALE if self.scaled else 1.0
+        self.adamw = AdamW(betas, eps, weight_decay)
+        self.graph = _Step(model)
+        self.graph.set_train()
+        self.steps = self.updates = self.skips = self.good = 0
+
+    def __call__(self, ids, targets, attention_mask=None, position_ids=None):
+        check_batch(ids, targets, self.model.config)
+        self.steps += 1
+        rate = self.lr(self.steps) if callable(self.lr) else self.lr
+        scale = self.scale
+        clip = Tensor(self.clip if self.clip > 0.0 else math.inf, mstype.float32)
+        optional = () if attention_mask is None and position_ids is None else (attention_mask, position_ids)
+        loss, norm, count, parts = self.graph(_tensor(ids), _tensor(targets), Tensor(scale, mstype.float32), clip,
+                                              *self.adamw.settings(self.updates + 1, rate), *map(_tensor, optional))
+        loss, norm = float(loss.asnumpy()), float(norm.asnumpy())
+        finite = math.isfinite(loss) and math.isfinite(norm)
+        self._after(finite, parts)
+        return StepResult(self.steps, loss, norm, int(count.asnumpy()), rate, finite, scale)
+
+    def _after(self, finite, parts):
+        if finite:
+            self.updates, self.skips, self.good = self.updates + 1, 0, self.good + 1
+            if self.scaled and self.good == GOOD_STEPS_TO_GROW:
+                self.scale, self.good = 2.0 * self.scale, 0
+            return
+        self.good = 0
+        if self.scaled and self.scale > 1.0:
+            self.scale /= 2.0
+            return
+        self.skips += 1
+        if self.skips >= self.max_skips:
+            raise Error("invalid", f"step {self.steps}: loss or gradient is not finite, expected at most {self.max_skips - 1} "
+                                   f"such steps in a row, got {self.skips}; first in {self._culprit(parts.asnumpy())}")
+
+    def _culprit(self, parts):
+        bad = [w.name for w, part in zip(self.graph.weights, parts) if not math.isfinite(part)]
+        return f"the gradient of {bad[0]}" if bad else "the sum of all squares" if math.isfinite(parts.sum()) else "the loss"
+
+
+def check_batch(ids, targets, config):
+    """What a device would answer with nonsense, or with an error of its own: ids beyond the vocabulary, too many places."""
+    shape = tuple(np.shape(ids))
+    if len(shape) != 2 or tuple(np.shape(targets)) != shape or not 1 <= shape[1] <= config.n_positions:
+        raise Error("invalid", f"bad batch: expected ids and targets (B, T) with T from 1 to {config.n_positions}, got "
+                               f"{shape} and {tuple(np.shape(targets))}")
+    for name, values, least in (("ids", ids, 0), ("targets", targets, None)):
+        if isinstance(values, Tensor):
+            continue  # on a device: not fetched for this
+        values = np.asarray(values)
+        bad = (values >= config.vocab_size) | (False if least is None else values < least)
+        if bad.any():
+            row, place = (int(i[0]) for i in np.nonzero(bad))
+            raise Error("invalid", f"bad batch: {name}, row {row}, place {place}, expected an id below {config.vocab_size}, got "
+                                   f"{int(values[row, place])}")
+
+
+def _tensor(values):
+    return values if values is None or isinstance(values, Tensor) else Tensor(np.ascontiguousarray(values))
