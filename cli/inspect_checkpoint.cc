@@ -1,5 +1,5 @@
-// lamina inspect checkpoint: the tensors of a file of any format that is read, and what else it holds; of a checkpoint of
-// training also its state, after every byte was compared with its hash.
+// lamina inspect checkpoint: the tensors of a file of any format that is read, and what else it holds; of a checkpoint
+// of training also its state, after every byte was compared with its hash.
 #include <filesystem>
 #include <variant>
 

@@ -29,7 +29,7 @@ constexpr ElementType kTypes[] = {
 
 std::span<const ElementType> element_types() { return kTypes; }
 
-const ElementType* find_type(std::string_view ElementType::* field, std::string_view text) {
+const ElementType* find_type(std::string_view ElementType::*field, std::string_view text) {
   if (text.empty()) return nullptr;
   for (const ElementType& type : kTypes)
     if (type.*field == text) return &type;

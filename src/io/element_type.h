@@ -20,6 +20,6 @@ struct ElementType {
 std::span<const ElementType> element_types();
 
 // The row whose `field` is `text`; null where there is none. find_type(&ElementType::mindspore, "Float32")
-const ElementType* find_type(std::string_view ElementType::* field, std::string_view text);
+const ElementType* find_type(std::string_view ElementType::*field, std::string_view text);
 
 }  // namespace lamina

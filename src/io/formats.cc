@@ -22,9 +22,8 @@ namespace fs = std::filesystem;
 using Bytes = std::span<const std::byte>;
 
 bool begins_with(Bytes file, std::string_view text) {
-  return file.size() >= text.size() && std::equal(text.begin(), text.end(), file.begin(), [](char a, std::byte b) {
-           return static_cast<std::byte>(a) == b;
-         });
+  return file.size() >= text.size() && std::equal(text.begin(), text.end(), file.begin(),
+                                                  [](char a, std::byte b) { return static_cast<std::byte>(a) == b; });
 }
 
 bool looks_like_zip(Bytes file) { return begins_with(file, "PK\x03\x04") || begins_with(file, "PK\x05\x06"); }
@@ -69,8 +68,7 @@ WeightFiles open_index(const std::string& path) {
   for (const std::string& name : index.shards) {
     out.files.emplace_back((folder / name).string());
     shards.push_back({name, {}});
-    for (const StoredTensor& tensor : out.files.back().content().tensors)
-      shards.back().tensors.push_back(tensor.name);
+    for (const StoredTensor& tensor : out.files.back().content().tensors) shards.back().tensors.push_back(tensor.name);
   }
   const std::vector<NameProblem> problems = compare_with_index(shards, index);
   if (!problems.empty()) throw_problems(path, problems);
@@ -93,12 +91,14 @@ void warn_of_others(const fs::path& folder, const std::string& taken, WeightFile
 void check_for_mindspore(const std::vector<TensorEntry>& entries, const std::map<std::string, std::string>& metadata,
                          const std::string& path) {
   if (entries.empty())
-    throw_error(ErrorCode::unsupported, "cannot write MindSpore file: {}: expected one tensor at least, got none", path);
+    throw_error(ErrorCode::unsupported, "cannot write MindSpore file: {}: expected one tensor at least, got none",
+                path);
   for (const TensorEntry& entry : entries) {
     const ElementType* type = find_type(&ElementType::name, entry.dtype);
     if (type == nullptr || type->mindspore.empty())
-      throw_error(ErrorCode::unsupported, "cannot write MindSpore file: {}: tensor {}: expected a type of MindSpore, got {}",
-                  path, quote_text(entry.name), entry.dtype);
+      throw_error(ErrorCode::unsupported,
+                  "cannot write MindSpore file: {}: tensor {}: expected a type of MindSpore, got {}", path,
+                  quote_text(entry.name), entry.dtype);
     if (metadata.contains(entry.name))
       throw_error(ErrorCode::unsupported,
                   "cannot write MindSpore file: {}: tensor {}: expected a name that is no key of the metadata, got one",
@@ -111,8 +111,9 @@ SafetensorsWriter safetensors_writer(AtomicFile& file, const std::vector<TensorE
   TensorContent names;
   for (const TensorEntry& entry : entries) {
     if (safetensors_bits(entry.dtype) == 0 || entry.name == "__metadata__")
-      throw_error(ErrorCode::unsupported, "cannot write safetensors file: {}: tensor {}: expected {}, got {}", file.path(),
-                  quote_text(entry.name), entry.name == "__metadata__" ? "another name" : "a type of safetensors",
+      throw_error(ErrorCode::unsupported, "cannot write safetensors file: {}: tensor {}: expected {}, got {}",
+                  file.path(), quote_text(entry.name),
+                  entry.name == "__metadata__" ? "another name" : "a type of safetensors",
                   entry.name == "__metadata__" ? "a reserved one" : entry.dtype);
     names.tensors.push_back({entry.name, entry.dtype, {}, {}, {}, 0});
   }

@@ -17,7 +17,8 @@ T read_le(std::span<const std::byte> bytes, size_t at) {  // at + sizeof(T) <= b
 
 template <typename T>
 void append_le(std::string& out, T value) {
-  for (size_t i = 0; i < sizeof(T); ++i) out.push_back(static_cast<char>(static_cast<uint64_t>(value) >> (8 * i) & 0xFF));
+  for (size_t i = 0; i < sizeof(T); ++i)
+    out.push_back(static_cast<char>(static_cast<uint64_t>(value) >> (8 * i) & 0xFF));
 }
 
 }  // namespace lamina

@@ -58,7 +58,8 @@ Sizes read_sizes(std::span<const std::byte> file, const std::string& where) {
   const Sizes out{values[0], values[1], values[2], values[3], values[4], values[5]};
   if (out.padded < out.vocabulary)
     fail(where, fmt::format("header: expected a padded vocabulary of at least {}, got {}", out.vocabulary, out.padded));
-  if (out.layers > kMaxTensors / 16) fail(where, fmt::format("header: expected a number of layers, got {}", out.layers));
+  if (out.layers > kMaxTensors / 16)
+    fail(where, fmt::format("header: expected a number of layers, got {}", out.layers));
   return out;
 }
 
@@ -78,21 +79,29 @@ TensorContent parse_llmc(std::span<const std::byte> file, const std::string& whe
   int64_t expected = 0;
   if (__builtin_mul_overflow(layer, sizes.layers, &expected) ||
       __builtin_add_overflow(expected, (sizes.padded + sizes.positions + 2) * C, &expected) ||
-      __builtin_mul_overflow(expected, width, &expected) || expected != std::ssize(file) - static_cast<int64_t>(kHeader))
-    fail(where, fmt::format("expected the {} bytes of {} layers of width {}, {} positions and {} tokens, got {}", expected,
-                            sizes.layers, C, sizes.positions, sizes.padded, file.size() - kHeader));
+      __builtin_mul_overflow(expected, width, &expected) ||
+      expected != std::ssize(file) - static_cast<int64_t>(kHeader))
+    fail(where, fmt::format("expected the {} bytes of {} layers of width {}, {} positions and {} tokens, got {}",
+                            expected, sizes.layers, C, sizes.positions, sizes.padded, file.size() - kHeader));
 
   TensorContent out{.format = "llm.c", .tensors = {}, .values = {}, .metadata = {}, .sums = {}};
-  out.metadata = {{"n_positions", std::to_string(sizes.positions)}, {"vocab_size", std::to_string(sizes.vocabulary)},
-                  {"n_layer", std::to_string(sizes.layers)},        {"n_head", std::to_string(sizes.heads)},
-                  {"n_embd", std::to_string(C)},                    {"padded_vocab_size", std::to_string(sizes.padded)}};
+  out.metadata = {{"n_positions", std::to_string(sizes.positions)},
+                  {"vocab_size", std::to_string(sizes.vocabulary)},
+                  {"n_layer", std::to_string(sizes.layers)},
+                  {"n_head", std::to_string(sizes.heads)},
+                  {"n_embd", std::to_string(C)},
+                  {"padded_vocab_size", std::to_string(sizes.padded)}};
   auto rest = file.subspan(kHeader);
   for (const Row& row : rows_of(sizes)) {
     const int64_t bytes = *packed_bytes(row.shape, width);
     for (int64_t l = 0; l < (row.layered ? sizes.layers : 1); ++l) {
       const std::string front = row.layered ? fmt::format("transformer.h.{}.", l) : std::string("transformer.");
-      out.tensors.push_back(
-          {front + row.name, version == 3 ? "F32" : "BF16", row.shape, {}, {rest.first(static_cast<size_t>(bytes))}, bytes});
+      out.tensors.push_back({front + row.name,
+                             version == 3 ? "F32" : "BF16",
+                             row.shape,
+                             {},
+                             {rest.first(static_cast<size_t>(bytes))},
+                             bytes});
       rest = rest.subspan(static_cast<size_t>(bytes));
     }
   }

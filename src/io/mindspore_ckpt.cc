@@ -182,7 +182,10 @@ std::string read_utf32(Bytes bytes, const std::string& what) {
 
 class CkptReader {
  public:
-  CkptReader(Bytes file, const std::string& where) : where_(where) { out_.format = "mindspore-ckpt"; take_trailer(file); }
+  CkptReader(Bytes file, const std::string& where) : where_(where) {
+    out_.format = "mindspore-ckpt";
+    take_trailer(file);
+  }
 
   TensorContent run() {
     Bytes rest = body_;
@@ -279,7 +282,6 @@ void append_text(std::string& out, char key, std::string_view text) {
   out += text;
 }
 
-
 // All of a record but its content.
 std::string record_front(const TensorEntry& entry, const ElementType& type, uint64_t content) {
   std::string tensor;
@@ -303,8 +305,9 @@ std::string record_front(const TensorEntry& entry, const ElementType& type, uint
 const ElementType& writable_type(const TensorEntry& entry, const std::string& path) {
   const ElementType* type = find_type(&ElementType::name, entry.dtype);
   if (type == nullptr || type->mindspore.empty())
-    throw_error(ErrorCode::unsupported, "cannot write MindSpore checkpoint: {}: tensor {}: expected a type of MindSpore, got {}",
-                path, quote_text(entry.name), entry.dtype);
+    throw_error(ErrorCode::unsupported,
+                "cannot write MindSpore checkpoint: {}: tensor {}: expected a type of MindSpore, got {}", path,
+                quote_text(entry.name), entry.dtype);
   return *type;
 }
 
@@ -319,11 +322,13 @@ bool looks_like_ckpt(std::span<const std::byte> file) {
 }
 
 TensorContent parse_ckpt(std::span<const std::byte> file, const std::string& where) {
-  if (file.empty()) throw_error(ErrorCode::invalid, "bad MindSpore checkpoint: {}: expected records, got 0 bytes", where);
+  if (file.empty())
+    throw_error(ErrorCode::invalid, "bad MindSpore checkpoint: {}: expected records, got 0 bytes", where);
   if (file[0] != kRecord && looks_like_ckpt(file))
-    throw Error(ErrorCode::unsupported,
-                fmt::format("unsupported MindSpore checkpoint: {}: expected plain records, got an encrypted file", where),
-                "load it in MindSpore with dec_key and save it without enc_key");
+    throw Error(
+        ErrorCode::unsupported,
+        fmt::format("unsupported MindSpore checkpoint: {}: expected plain records, got an encrypted file", where),
+        "load it in MindSpore with dec_key and save it without enc_key");
   return CkptReader(file, where).run();
 }
 

@@ -1,10 +1,11 @@
-// MindSpore's .ckpt: a row of records of protocol buffers without magic or header, one for each parameter or part of one.
+// MindSpore's .ckpt: a row of records of protocol buffers without magic or header, one for each parameter or part of
+// one.
 //
 //   record   0x0A, length, Value { 1 tag: name   2 tensor { 1 dims   2 tensor_type   3 tensor_content } }
 //   trailer  "crc_num" and ten bytes, big-endian: the CRC-32 of all before; optional
 //
-// A tensor above 512 MiB is several records in a row under one name, each with all its dims. MindSpore checks no lengths;
-// this reader checks all of them.
+// A tensor above 512 MiB is several records in a row under one name, each with all its dims. MindSpore checks no
+// lengths; this reader checks all of them.
 #pragma once
 
 #include <cstddef>

@@ -21,21 +21,74 @@ struct Opcode {
 };
 
 // What is read. Others are named by their byte alone.
-constexpr Opcode kOpcodes[] = {
-    {'(', "MARK"},           {'.', "STOP"},        {'0', "POP"},        {'1', "POP_MARK"},    {'2', "DUP"},
-    {'N', "NONE"},           {'J', "BININT"},      {'K', "BININT1"},    {'M', "BININT2"},     {'G', "BINFLOAT"},
-    {'X', "BINUNICODE"},     {'T', "BINSTRING"},   {'U', "SHORT_BINSTRING"}, {'B', "BINBYTES"}, {'C', "SHORT_BINBYTES"},
-    {'}', "EMPTY_DICT"},     {']', "EMPTY_LIST"},  {')', "EMPTY_TUPLE"}, {'t', "TUPLE"},      {'l', "LIST"},
-    {'d', "DICT"},           {'a', "APPEND"},      {'e', "APPENDS"},    {'s', "SETITEM"},     {'u', "SETITEMS"},
-    {'h', "BINGET"},         {'j', "LONG_BINGET"}, {'q', "BINPUT"},     {'r', "LONG_BINPUT"}, {'c', "GLOBAL"},
-    {'R', "REDUCE"},         {'b', "BUILD"},       {'Q', "BINPERSID"},  {0x80, "PROTO"},      {0x81, "NEWOBJ"},
-    {0x85, "TUPLE1"},        {0x86, "TUPLE2"},     {0x87, "TUPLE3"},    {0x88, "NEWTRUE"},    {0x89, "NEWFALSE"},
-    {0x8A, "LONG1"},         {0x8B, "LONG4"},      {0x8C, "SHORT_BINUNICODE"}, {0x8D, "BINUNICODE8"},
-    {0x8E, "BINBYTES8"},     {0x8F, "EMPTY_SET"},  {0x90, "ADDITEMS"},  {0x91, "FROZENSET"},  {0x93, "STACK_GLOBAL"},
-    {0x94, "MEMOIZE"},       {0x95, "FRAME"},      {0x92, "NEWOBJ_EX"}, {'i', "INST"},        {'o', "OBJ"},
-    {'P', "PERSID"},         {0x82, "EXT1"},       {0x83, "EXT2"},      {0x84, "EXT4"},       {0x96, "BYTEARRAY8"},
-    {0x97, "NEXT_BUFFER"},   {0x98, "READONLY_BUFFER"}, {'I', "INT"},   {'L', "LONG"},        {'F', "FLOAT"},
-    {'S', "STRING"},         {'V', "UNICODE"},     {'g', "GET"},        {'p', "PUT"}};
+constexpr Opcode kOpcodes[] = {{'(', "MARK"},
+                               {'.', "STOP"},
+                               {'0', "POP"},
+                               {'1', "POP_MARK"},
+                               {'2', "DUP"},
+                               {'N', "NONE"},
+                               {'J', "BININT"},
+                               {'K', "BININT1"},
+                               {'M', "BININT2"},
+                               {'G', "BINFLOAT"},
+                               {'X', "BINUNICODE"},
+                               {'T', "BINSTRING"},
+                               {'U', "SHORT_BINSTRING"},
+                               {'B', "BINBYTES"},
+                               {'C', "SHORT_BINBYTES"},
+                               {'}', "EMPTY_DICT"},
+                               {']', "EMPTY_LIST"},
+                               {')', "EMPTY_TUPLE"},
+                               {'t', "TUPLE"},
+                               {'l', "LIST"},
+                               {'d', "DICT"},
+                               {'a', "APPEND"},
+                               {'e', "APPENDS"},
+                               {'s', "SETITEM"},
+                               {'u', "SETITEMS"},
+                               {'h', "BINGET"},
+                               {'j', "LONG_BINGET"},
+                               {'q', "BINPUT"},
+                               {'r', "LONG_BINPUT"},
+                               {'c', "GLOBAL"},
+                               {'R', "REDUCE"},
+                               {'b', "BUILD"},
+                               {'Q', "BINPERSID"},
+                               {0x80, "PROTO"},
+                               {0x81, "NEWOBJ"},
+                               {0x85, "TUPLE1"},
+                               {0x86, "TUPLE2"},
+                               {0x87, "TUPLE3"},
+                               {0x88, "NEWTRUE"},
+                               {0x89, "NEWFALSE"},
+                               {0x8A, "LONG1"},
+                               {0x8B, "LONG4"},
+                               {0x8C, "SHORT_BINUNICODE"},
+                               {0x8D, "BINUNICODE8"},
+                               {0x8E, "BINBYTES8"},
+                               {0x8F, "EMPTY_SET"},
+                               {0x90, "ADDITEMS"},
+                               {0x91, "FROZENSET"},
+                               {0x93, "STACK_GLOBAL"},
+                               {0x94, "MEMOIZE"},
+                               {0x95, "FRAME"},
+                               {0x92, "NEWOBJ_EX"},
+                               {'i', "INST"},
+                               {'o', "OBJ"},
+                               {'P', "PERSID"},
+                               {0x82, "EXT1"},
+                               {0x83, "EXT2"},
+                               {0x84, "EXT4"},
+                               {0x96, "BYTEARRAY8"},
+                               {0x97, "NEXT_BUFFER"},
+                               {0x98, "READONLY_BUFFER"},
+                               {'I', "INT"},
+                               {'L', "LONG"},
+                               {'F', "FLOAT"},
+                               {'S', "STRING"},
+                               {'V', "UNICODE"},
+                               {'g', "GET"},
+                               {'p', "PUT"}};
 
 std::string opcode_text(unsigned char code) {
   for (const Opcode& opcode : kOpcodes)
@@ -140,7 +193,8 @@ class Machine {
   }
 
   void get(uint64_t place) {
-    if (place >= memo_.size() || memo_[place] == kMark) fail(fmt::format("memo: expected a value at {}, got none", place));
+    if (place >= memo_.size() || memo_[place] == kMark)
+      fail(fmt::format("memo: expected a value at {}, got none", place));
     stack_.push_back(memo_[place]);
   }
 
@@ -194,7 +248,8 @@ class Machine {
   // Items are copied in places, which must not make more of them than the file could.
   void count_items(size_t more) {
     held_ += static_cast<int64_t>(more);
-    if (held_ > limits_.opcodes) fail(fmt::format("expected at most {} items in containers, got more", limits_.opcodes));
+    if (held_ > limits_.opcodes)
+      fail(fmt::format("expected at most {} items in containers, got more", limits_.opcodes));
   }
 
   void push_items(PickleKind kind, std::vector<PickleId> items) {
@@ -254,8 +309,8 @@ class Machine {
     const std::string whole = fmt::format("{}.{}", module, name);
     const auto at = std::find(allowed_.begin(), allowed_.end(), whole);
     if (at == allowed_.end())
-      fail(fmt::format("{}: expected a name that rebuilds a tensor or a container, got {} (nothing was executed)", opcode,
-                       quote_text(whole)));
+      fail(fmt::format("{}: expected a name that rebuilds a tensor or a container, got {} (nothing was executed)",
+                       opcode, quote_text(whole)));
     push({.kind = PickleKind::callable, .text = *at});
   }
 
@@ -275,7 +330,8 @@ class Machine {
       return push_items(PickleKind::call, {function, arguments});
     std::vector<PickleId> items;
     if (name == "collections.OrderedDict" && !given.empty()) {
-      if (node(given[0]).kind != PickleKind::list) fail("REDUCE: expected a list for an OrderedDict, got another value");
+      if (node(given[0]).kind != PickleKind::list)
+        fail("REDUCE: expected a list for an OrderedDict, got another value");
       for (const PickleId pair : node(given[0]).items) {
         if (node(pair).items.size() != 2) fail("REDUCE: expected pairs for an OrderedDict, got other values");
         items.insert(items.end(), node(pair).items.begin(), node(pair).items.end());

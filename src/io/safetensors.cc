@@ -361,10 +361,15 @@ Safetensors parse_safetensors(std::span<const std::byte> file, const std::string
 
 TensorContent parse_safetensors_content(std::span<const std::byte> file, const std::string& where) {
   Safetensors content = parse_safetensors(file, where);
-  TensorContent out{.format = "safetensors", .tensors = {}, .values = {}, .metadata = std::move(content.metadata), .sums = {}};
+  TensorContent out{
+      .format = "safetensors", .tensors = {}, .values = {}, .metadata = std::move(content.metadata), .sums = {}};
   out.tensors.reserve(content.tensors.size());
   for (SafetensorsTensor& tensor : content.tensors)
-    out.tensors.push_back({std::move(tensor.name), std::move(tensor.dtype), std::move(tensor.shape), {}, {tensor.bytes},
+    out.tensors.push_back({std::move(tensor.name),
+                           std::move(tensor.dtype),
+                           std::move(tensor.shape),
+                           {},
+                           {tensor.bytes},
                            std::ssize(tensor.bytes)});
   return out;
 }

@@ -31,8 +31,9 @@ struct StoredTensor {
   std::string dtype;
   std::vector<int64_t> shape;
   std::vector<int64_t> strides;  // in elements, never negative; empty: packed, the last dimension fastest
-  std::vector<std::span<const std::byte>> pieces;  // packed: joined they are the tensor; else one, first to last element
-  int64_t bytes = 0;                               // when packed
+  std::vector<std::span<const std::byte>>
+      pieces;         // packed: joined they are the tensor; else one, first to last element
+  int64_t bytes = 0;  // when packed
 };
 
 // A number, text or truth value beside the tensors. Nested names have dots between them, places of a list are numbers:

@@ -106,7 +106,8 @@ class LegacyStorages {
     for (const PickleId id : keys[keys.root].items) {
       const auto at = stated.find(keys[id].text);
       if (keys[id].kind != PickleKind::text || at == stated.end())
-        fail(where, fmt::format("storage {}: expected one that a tensor uses, got another", quote_text(keys[id].text, 40)));
+        fail(where,
+             fmt::format("storage {}: expected one that a tensor uses, got another", quote_text(keys[id].text, 40)));
       place(at->second, rest);
     }
     if (!rest.empty()) fail(where, fmt::format("expected nothing behind the last storage, got {} bytes", rest.size()));
@@ -114,7 +115,8 @@ class LegacyStorages {
 
   Bytes find(const TorchStorage& storage) const {
     const auto at = places_.find(storage.key);
-    if (at == places_.end()) fail(where_, fmt::format("storage {}: expected it, got none", quote_text(storage.key, 40)));
+    if (at == places_.end())
+      fail(where_, fmt::format("storage {}: expected it, got none", quote_text(storage.key, 40)));
     return at->second;
   }
 
@@ -124,7 +126,8 @@ class LegacyStorages {
     if (rest.size() < 8) fail(where_, fmt::format("truncated: {}: expected 8 bytes, got {}", what, rest.size()));
     const auto count = read_le<int64_t>(rest, 0);
     rest = rest.subspan(8);
-    if (count != storage.count) fail(where_, fmt::format("{}: expected {} elements, got {}", what, storage.count, count));
+    if (count != storage.count)
+      fail(where_, fmt::format("{}: expected {} elements, got {}", what, storage.count, count));
     if (storage.bytes() > std::ssize(rest))
       fail(where_, fmt::format("truncated: {}: expected {} bytes, got {}", what, storage.bytes(), rest.size()));
     if (!places_.emplace(storage.key, rest.first(static_cast<size_t>(storage.bytes()))).second)
@@ -161,7 +164,8 @@ TensorContent parse_torch_zip(std::span<const std::byte> file, const std::string
   const Pickle pickle = read_pickle(data, where, torch_callables());
   if (pickle.size != data.size())
     fail(where, fmt::format("data.pkl: expected one pickle of {} bytes, got {}", pickle.size, data.size()));
-  read_torch_tree(pickle, [&](const TorchStorage& storage) { return archive.storage(storage); }, where, out);
+  read_torch_tree(
+      pickle, [&](const TorchStorage& storage) { return archive.storage(storage); }, where, out);
   return out;
 }
 
@@ -177,7 +181,8 @@ TensorContent parse_torch_legacy(std::span<const std::byte> file, const std::str
   const Pickle data = next_pickle(rest, where), keys = next_pickle(rest, where);
   const LegacyStorages storages(data, keys, rest, where);
   TensorContent out{.format = "torch-legacy", .tensors = {}, .values = {}, .metadata = {}, .sums = {}};
-  read_torch_tree(data, [&](const TorchStorage& storage) { return storages.find(storage); }, where, out);
+  read_torch_tree(
+      data, [&](const TorchStorage& storage) { return storages.find(storage); }, where, out);
   return out;
 }
 

@@ -54,7 +54,7 @@ std::vector<std::string> all_callables() {
 
 constexpr std::string_view kTorch = "torch.";
 
-const ElementType* type_of_callable(std::string_view ElementType::* field, std::string_view name) {
+const ElementType* type_of_callable(std::string_view ElementType::*field, std::string_view name) {
   return name.starts_with(kTorch) ? find_type(field, name.substr(kTorch.size())) : nullptr;
 }
 
@@ -186,7 +186,8 @@ class TreeReader {
     std::string text;
     for (const PickleId id : arguments(call, 1)) {
       const PickleNode& part = pickle_[id];
-      text += (text.empty() ? "" : ":") + (part.kind == PickleKind::text ? text_of(part) : std::to_string(part.integer));
+      text +=
+          (text.empty() ? "" : ":") + (part.kind == PickleKind::text ? text_of(part) : std::to_string(part.integer));
     }
     add(call, name, text);
   }
@@ -257,8 +258,8 @@ class TreeReader {
       fail(call, fmt::format("{}: expected elements up to {} in storage {}, got {}", what, last,
                              quote_text(storage.key, 40), held));
     if (tensor.bytes > std::ssize(bytes) && tensor.bytes > kMaxRepeated)
-      fail(call, fmt::format("{}: expected no more than its storage's {} bytes, got {}", what, bytes.size(),
-                             tensor.bytes));
+      fail(call,
+           fmt::format("{}: expected no more than its storage's {} bytes, got {}", what, bytes.size(), tensor.bytes));
     const bool packed = contiguous(tensor.shape, strides);
     if (!packed) tensor.strides = strides;
     const int64_t count = packed ? tensor.bytes : (last - offset + 1) * type.bytes;
@@ -292,7 +293,8 @@ class TreeReader {
     if (type == nullptr) fail(dtype, "numpy.dtype: expected a number's, got another");
     if (dtype.items.size() == 3) {
       const std::vector<PickleId>& state = pickle_[dtype.items[2]].items;
-      if (state.size() < 2 || pickle_[state[1]].text == ">") fail(dtype, "numpy.dtype: expected little-endian, got other bytes");
+      if (state.size() < 2 || pickle_[state[1]].text == ">")
+        fail(dtype, "numpy.dtype: expected little-endian, got other bytes");
     }
     return *type;
   }

@@ -29,7 +29,8 @@ TorchStorage torch_storage(const Pickle& pickle, PickleId id, const std::string&
 // The bytes of a storage, exactly storage.bytes() of them; throws where the file has no such storage.
 using StorageBytes = std::function<std::span<const std::byte>(const TorchStorage& storage)>;
 
-// Tensors and values by dotted names, in the order of the dictionaries. A file that is one tensor gives it an empty name.
+// Tensors and values by dotted names, in the order of the dictionaries. A file that is one tensor gives it an empty
+// name.
 void read_torch_tree(const Pickle& pickle, const StorageBytes& storages, const std::string& where,
                      TensorContent& content);
 

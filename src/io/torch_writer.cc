@@ -19,8 +19,8 @@ constexpr uint16_t kVersion = 20, kVersion64 = 45, kUtf8 = 0x0800, kFirstDay = 0
 const ElementType& writable_type(const TensorEntry& entry, const std::string& path) {
   const ElementType* type = find_type(&ElementType::name, entry.dtype);
   if (type == nullptr)
-    throw_error(ErrorCode::unsupported, "cannot write torch file: {}: tensor {}: expected a type of torch, got {}", path,
-                quote_text(entry.name), entry.dtype);
+    throw_error(ErrorCode::unsupported, "cannot write torch file: {}: tensor {}: expected a type of torch, got {}",
+                path, quote_text(entry.name), entry.dtype);
   return *type;
 }
 
@@ -58,8 +58,8 @@ std::vector<int64_t> packed_strides(const std::vector<int64_t>& shape) {
   return out;
 }
 
-// name: _rebuild_tensor(storage, 0, size, stride, False, OrderedDict()[, dtype]). What has no class of storage of its own
-// is an untyped storage, and the type stands behind.
+// name: _rebuild_tensor(storage, 0, size, stride, False, OrderedDict()[, dtype]). What has no class of storage of its
+// own is an untyped storage, and the type stands behind.
 void put_tensor(std::string& out, const TensorEntry& entry, const ElementType& type, int64_t bytes, size_t key) {
   const bool typed = !type.torch_storage.empty();
   put_text(out, entry.name);
@@ -81,8 +81,11 @@ void put_tensor(std::string& out, const TensorEntry& entry, const ElementType& t
 
 }  // namespace
 
-TorchWriter::TorchWriter(AtomicFile& file, std::vector<TensorEntry> entries) : file_(file), entries_(std::move(entries)) {
-  std::string pickle = "\x80\x02" "ccollections\nOrderedDict\n)R(";
+TorchWriter::TorchWriter(AtomicFile& file, std::vector<TensorEntry> entries)
+    : file_(file), entries_(std::move(entries)) {
+  std::string pickle =
+      "\x80\x02"
+      "ccollections\nOrderedDict\n)R(";
   TensorContent names;
   for (size_t i = 0; i < entries_.size(); ++i) {
     const ElementType& type = writable_type(entries_[i], file.path());
@@ -148,8 +151,7 @@ void TorchWriter::add(const std::string& name, std::string_view content) {
 void TorchWriter::next() {
   while (missing_ == 0 && storage_ < entries_.size()) {
     const TensorEntry& entry = entries_[storage_];
-    open(fmt::format("data/{}", storage_++),
-         *packed_bytes(entry.shape, writable_type(entry, file_.path()).bytes));
+    open(fmt::format("data/{}", storage_++), *packed_bytes(entry.shape, writable_type(entry, file_.path()).bytes));
     if (missing_ == 0) close();
   }
 }

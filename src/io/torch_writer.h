@@ -1,5 +1,5 @@
-// A file as torch.save writes it since 1.6, that torch.load(weights_only=True) takes: one flat dictionary of tensors, in a
-// zip archive with every storage at a multiple of 64 bytes. The same entries and bytes give the same file.
+// A file as torch.save writes it since 1.6, that torch.load(weights_only=True) takes: one flat dictionary of tensors,
+// in a zip archive with every storage at a multiple of 64 bytes. The same entries and bytes give the same file.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// The directory of a zip archive whose entries are stored as they are: names and the bytes of each, viewed where they lie.
-// Nothing is decompressed; what is compressed or encrypted is an error. Zip64 is understood.
+// The directory of a zip archive whose entries are stored as they are: names and the bytes of each, viewed where they
+// lie. Nothing is decompressed; what is compressed or encrypted is an error. Zip64 is understood.
 //
 //   | local header, name, extra | data | … | central directory | [zip64 end, locator] | end of directory |
 #pragma once

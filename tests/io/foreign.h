@@ -1,5 +1,5 @@
-// Small files of other programs, made by hand, right or wrong: pickles, zip archives and legacy files of torch, records of
-// MindSpore.
+// Small files of other programs, made by hand, right or wrong: pickles, zip archives and legacy files of torch, records
+// of MindSpore.
 #pragma once
 
 #include <cstdint>
@@ -47,7 +47,8 @@ inline std::string pickled_tensor(const Window& w, bool legacy = false) {
   return "ctorch._utils\n_rebuild_tensor_v2\n((" + pickled_text("storage") + "ctorch\n" + w.storage + "\n" +
          pickled_text(w.key) + pickled_text("cpu") + pickled_number(w.count) + (legacy ? "N" : "") + "tQ" +
          pickled_number(w.offset) + pickled_tuple(w.shape) + pickled_tuple(w.strides) +
-         "\x89" "ccollections\nOrderedDict\n)RtR";
+         "\x89"
+         "ccollections\nOrderedDict\n)RtR";
 }
 
 // {name: value, …}
@@ -112,7 +113,7 @@ inline std::string torch_legacy(const std::string& data_pkl, const std::vector<L
 inline std::string proto(int key, std::string_view bytes) {
   std::string out(1, static_cast<char>(key));
   size_t size = bytes.size();
-  for (; size > 127; size >>= 7) out.push_back(static_cast<char>(size & 127 | 128));
+  for (; size > 127; size >>= 7) out.push_back(static_cast<char>((size & 127) | 128));
   out.push_back(static_cast<char>(size));
   return out + std::string(bytes);
 }
@@ -135,8 +136,8 @@ inline std::string ckpt_trailer(const std::string& body) {
 // ---- llm.c
 
 // A model of these sizes whose bytes are all `fill`.
-inline std::string llmc_bytes(int version, int positions, int vocabulary, int layers, int heads, int channels, int padded,
-                              char fill = 1) {
+inline std::string llmc_bytes(int version, int positions, int vocabulary, int layers, int heads, int channels,
+                              int padded, char fill = 1) {
   std::string out;
   for (const int value : {20240326, version, positions, vocabulary, layers, heads, channels, padded})
     append_le<int32_t>(out, value);

@@ -39,11 +39,12 @@ std::string packed(const StoredTensor& tensor) {
 
 TEST(MindsporeCkpt, RecordsOfEveryKind) {
   const std::string utf32("h\0\0\0\xE9\0\0\0\x42\xF6\x01\0", 12);
-  const std::string body = ckpt_record("w", "Float32", {1, 2}, "abcdefgh") + ckpt_record("scalar", "BFloat16", {}, "xy") +
-                           ckpt_record("old_scalar", "Int64", {0}, "12345678") + ckpt_record("none", "Float16", {0, 3}, "") +
-                           ckpt_record("nothing", "Bool", {0}, "") + ckpt_record("note", "str", {0}, utf32) +
-                           ckpt_record("parts", "UInt8", {5}, "ab") + ckpt_record("parts", "UInt8", {5}, "c") +
-                           ckpt_record("parts", "UInt8", {5}, "de");
+  const std::string body = ckpt_record("w", "Float32", {1, 2}, "abcdefgh") +
+                           ckpt_record("scalar", "BFloat16", {}, "xy") +
+                           ckpt_record("old_scalar", "Int64", {0}, "12345678") +
+                           ckpt_record("none", "Float16", {0, 3}, "") + ckpt_record("nothing", "Bool", {0}, "") +
+                           ckpt_record("note", "str", {0}, utf32) + ckpt_record("parts", "UInt8", {5}, "ab") +
+                           ckpt_record("parts", "UInt8", {5}, "c") + ckpt_record("parts", "UInt8", {5}, "de");
   for (const std::string& file : {body, body + ckpt_trailer(body)}) {
     const TensorContent content = parse(file);
     EXPECT_EQ(content.format, "mindspore-ckpt");
@@ -71,8 +72,15 @@ TEST(MindsporeCkpt, C18SpellingsOfTypes) {
 }
 
 TEST(MindsporeCkpt, AnyOrderPackedDimsAndUnknownFields) {
-  const std::string tensor = proto(0x1A, "abcdefgh") + proto(0x12, "Float32") + proto(0x0A, "\x01\x02") + proto(0x7A, "?") +
-                             std::string("\x41" "01234567" "\x3D" "0123" "\x28\x07", 16);
+  const std::string tensor = proto(0x1A, "abcdefgh") + proto(0x12, "Float32") + proto(0x0A, "\x01\x02") +
+                             proto(0x7A, "?") +
+                             std::string(
+                                 "\x41"
+                                 "01234567"
+                                 "\x3D"
+                                 "0123"
+                                 "\x28\x07",
+                                 16);
   const TensorContent content = parse(proto(0x0A, proto(0x12, tensor) + proto(0x0A, "w")));
   EXPECT_EQ(content.tensors.at(0).shape, (std::vector<int64_t>{1, 2}));
   EXPECT_EQ(content.tensors.at(0).name, "w");
@@ -82,8 +90,9 @@ TEST(MindsporeCkpt, WhatMindsporeWouldReadWrong) {
   refuse(ckpt_record("probe.weight", "Float32", {2, 3}, std::string(20, '\0')), {"probe.weight", "24", "20"});
   refuse(ckpt_record("probe.weight", "Float32", {1}, std::string(8, '\0')), {"probe.weight", "4", "8"});
   refuse(ckpt_record("probe.weight", "Float32", {}, ""), {"probe.weight", "4", "0"});
-  refuse(ckpt_record("w", "UInt8", {1}, "a") + ckpt_record("v", "UInt8", {1}, "a") + ckpt_record("w", "UInt8", {1}, "a"),
-         {"duplicate", "w"});
+  refuse(
+      ckpt_record("w", "UInt8", {1}, "a") + ckpt_record("v", "UInt8", {1}, "a") + ckpt_record("w", "UInt8", {1}, "a"),
+      {"duplicate", "w"});
   refuse(ckpt_record("w", "UInt8", {1}, "a") + ckpt_record("w", "UInt8", {1}, "a"), {"w", "1", "2"});
   refuse(ckpt_record("w", "UInt8", {2}, "a") + ckpt_record("w", "UInt8", {3}, "a"), {"parts", "[2]", "[3]"});
   refuse(proto(0x0A, proto(0x12, proto(0x12, "UInt8"))), {"name"});
@@ -116,7 +125,8 @@ TEST(MindsporeCkpt, DamagedAndEncryptedFiles) {
 
 TEST(MindsporeCkpt, WriterInChunks) {
   const TempDir dir;
-  const std::vector<TensorEntry> entries{{"w", "F32", {2, 3}}, {"none", "F16", {0}}, {"s", "BF16", {}}, {"last", "U8", {300}}};
+  const std::vector<TensorEntry> entries{
+      {"w", "F32", {2, 3}}, {"none", "F16", {0}}, {"s", "BF16", {}}, {"last", "U8", {300}}};
   const std::string data = "abcdefghijklmnopqrstuvwx" + std::string("yz") + std::string(300, 'u');
   dir.write("m.ckpt", "old");
   ASSERT_EQ(::chmod(dir.file("m.ckpt").c_str(), 0400), 0);  // as MindSpore leaves its files

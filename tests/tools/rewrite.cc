@@ -14,7 +14,8 @@ int run(const std::string& from, WeightFormat format, const std::string& to) {
   const TensorFile file(from);
   check_sums(file.content(), from);
   std::vector<TensorEntry> entries;
-  for (const StoredTensor& tensor : file.content().tensors) entries.push_back({tensor.name, tensor.dtype, tensor.shape});
+  for (const StoredTensor& tensor : file.content().tensors)
+    entries.push_back({tensor.name, tensor.dtype, tensor.shape});
   AtomicFile out(to);
   TensorWriter writer(format, out, entries);
   for (const StoredTensor& tensor : file.content().tensors) {
