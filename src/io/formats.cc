@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "io/element_type.h"
 #include "io/folder.h"
+#include "io/little_endian.h"
 #include "io/llmc_checkpoint.h"
 #include "io/load_error.h"
 #include "io/pages.h"
@@ -32,6 +33,12 @@ bool looks_like_pickle(Bytes file) {
   return file.size() >= 2 && file[0] == std::byte{0x80} && file[1] >= std::byte{2} && file[1] <= std::byte{5};
 }
 
+// A header's length may begin like any other format's magic, so what has all signs of this one is tried first.
+bool is_safetensors(Bytes file) {
+  return file.size() > 8 && file[8] == std::byte{'{'} && read_le<uint32_t>(file, 4) == 0;
+}
+
+// With an impossible length, which its reader then names.
 bool looks_like_safetensors(Bytes file) { return file.size() > 8 && file[8] == std::byte{'{'}; }
 
 // A row for each format; the first that recognises the bytes reads them.
@@ -40,7 +47,8 @@ struct Format {
   TensorContent (*parse)(Bytes, const std::string&);
 };
 
-constexpr Format kFormats[] = {{looks_like_zip, parse_torch_zip},
+constexpr Format kFormats[] = {{is_safetensors, parse_safetensors_content},
+                               {looks_like_zip, parse_torch_zip},
                                {looks_like_pickle, parse_torch_legacy},
                                {looks_like_llmc, parse_llmc},
                                {looks_like_ckpt, parse_ckpt},

@@ -166,6 +166,7 @@ TensorContent parse_torch_zip(std::span<const std::byte> file, const std::string
     fail(where, fmt::format("data.pkl: expected one pickle of {} bytes, got {}", pickle.size, data.size()));
   read_torch_tree(
       pickle, [&](const TorchStorage& storage) { return archive.storage(storage); }, where, out);
+  check_names(out, where);
   return out;
 }
 
@@ -183,6 +184,7 @@ TensorContent parse_torch_legacy(std::span<const std::byte> file, const std::str
   TensorContent out{.format = "torch-legacy", .tensors = {}, .values = {}, .metadata = {}, .sums = {}};
   read_torch_tree(
       data, [&](const TorchStorage& storage) { return storages.find(storage); }, where, out);
+  check_names(out, where);
   return out;
 }
 

@@ -52,6 +52,16 @@ TEST(Formats, ContentDecidesNeverTheName) {
   }
 }
 
+// Lengths of headers that begin like a pickle, a record of MindSpore and llm.c's magic.
+TEST(Formats, HeadersOfAnyLength) {
+  for (const size_t length : {size_t{0x280}, size_t{0x0A0A}, size_t{0x120A}, size_t{20240326}}) {
+    std::string header = R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})";
+    header.resize(length, ' ');
+    const std::string file = test::safetensors_bytes_of(header, "abcd");
+    EXPECT_EQ(parse_tensors(bytes_of(file), "f").format, "safetensors") << length;
+  }
+}
+
 TEST(Formats, NoModelFileAtAll) {
   refuse("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 548105171\n",
          {"Git LFS pointer", "548105171"});

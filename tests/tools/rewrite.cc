@@ -1,9 +1,9 @@
 // lamina_rewrite FROM FORMAT TO: streams the tensors of a file of any format into another, names as they are. What the
 // Python tests load with the programs that the formats belong to.
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <map>
 
+#include "base/error.h"
 #include "io/formats.h"
 
 namespace {
@@ -30,20 +30,16 @@ int run(const std::string& from, WeightFormat format, const std::string& to) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  static const std::map<std::string, WeightFormat> kFormats = {
-      {"safetensors", WeightFormat::safetensors},
-      {"mindspore-safetensors", WeightFormat::mindspore_safetensors},
-      {"torch", WeightFormat::torch},
-      {"mindspore-ckpt", WeightFormat::mindspore_ckpt}};
-  CLI::App app("rewrites a file of tensors");
-  std::string from, to;
-  WeightFormat format{};
-  app.add_option("from", from)->required();
-  app.add_option("format", format)->required()->transform(CLI::CheckedTransformer(kFormats));
-  app.add_option("to", to)->required();
-  CLI11_PARSE(app, argc, argv);
+  const std::map<std::string, WeightFormat> formats{{"safetensors", WeightFormat::safetensors},
+                                                    {"mindspore-safetensors", WeightFormat::mindspore_safetensors},
+                                                    {"torch", WeightFormat::torch},
+                                                    {"mindspore-ckpt", WeightFormat::mindspore_ckpt}};
+  if (argc != 4 || !formats.contains(argv[2])) {
+    std::fprintf(stderr, "usage: lamina_rewrite FROM FORMAT TO\n");
+    return 2;
+  }
   try {
-    return run(from, format, to);
+    return run(argv[1], formats.at(argv[2]), argv[3]);
   } catch (const Error& error) {
     std::fprintf(stderr, "lamina: error: %s\n", error.what());
     return 1;
