@@ -12,7 +12,6 @@ namespace lamina {
 namespace {
 
 constexpr int64_t kAlignment = 64;
-constexpr int64_t kWide = 0xFFFFFFFF;  // from here on a number needs zip64
 constexpr const char* kFolder = "archive/";
 constexpr uint16_t kVersion = 20, kVersion64 = 45, kUtf8 = 0x0800, kFirstDay = 0x0021;  // 1980-01-01
 
@@ -81,8 +80,8 @@ void put_tensor(std::string& out, const TensorEntry& entry, const ElementType& t
 
 }  // namespace
 
-TorchWriter::TorchWriter(AtomicFile& file, std::vector<TensorEntry> entries)
-    : file_(file), entries_(std::move(entries)) {
+TorchWriter::TorchWriter(AtomicFile& file, std::vector<TensorEntry> entries, const TorchOptions& options)
+    : file_(file), entries_(std::move(entries)), options_(options) {
   std::string pickle =
       "\x80\x02"
       "ccollections\nOrderedDict\n)R(";
@@ -105,7 +104,7 @@ void TorchWriter::open(const std::string& name, int64_t size) {
   LAMINA_CHECK(missing_ == 0, "{} bytes missing before {}", missing_, name);
   members_.push_back({kFolder + name, file_.size(), size});
   const std::string& whole = members_.back().name;
-  const bool wide = size >= kWide;
+  const bool wide = size >= options_.wide;
   std::string extra;
   if (wide) {
     append_le<uint16_t>(extra, 1);
@@ -123,7 +122,7 @@ void TorchWriter::open(const std::string& name, int64_t size) {
   for (const uint16_t value : {wide ? kVersion64 : kVersion, kUtf8, uint16_t{0}, uint16_t{0}, kFirstDay})
     append_le<uint16_t>(header, value);
   append_le<uint32_t>(header, 0);
-  for (int i = 0; i < 2; ++i) append_le<uint32_t>(header, static_cast<uint32_t>(std::min(size, kWide)));
+  for (int i = 0; i < 2; ++i) append_le<uint32_t>(header, narrow(size));
   append_le<uint16_t>(header, static_cast<uint16_t>(whole.size()));
   append_le<uint16_t>(header, static_cast<uint16_t>(extra.size()));
   file_.write(header + whole + extra);
@@ -168,11 +167,16 @@ void TorchWriter::write(std::span<const std::byte> bytes) {
   }
 }
 
+// The field of 32 bits for a number that may stand elsewhere with 64.
+uint32_t TorchWriter::narrow(int64_t value) const {
+  return value >= options_.wide ? 0xFFFFFFFF : static_cast<uint32_t>(value);
+}
+
 std::string TorchWriter::directory() const {
   std::string out;
   for (const Member& member : members_) {
     std::string extra;
-    const bool wide = member.size >= kWide, far = member.offset >= kWide;
+    const bool wide = member.size >= options_.wide, far = member.offset >= options_.wide;
     if (wide || far) {
       append_le<uint16_t>(extra, 1);
       append_le<uint16_t>(extra, static_cast<uint16_t>((wide ? 16 : 0) + (far ? 8 : 0)));
@@ -184,11 +188,11 @@ std::string TorchWriter::directory() const {
     for (const uint16_t value : {version, version, kUtf8, uint16_t{0}, uint16_t{0}, kFirstDay})
       append_le<uint16_t>(out, value);
     append_le<uint32_t>(out, member.crc32);
-    for (int i = 0; i < 2; ++i) append_le<uint32_t>(out, static_cast<uint32_t>(std::min(member.size, kWide)));
+    for (int i = 0; i < 2; ++i) append_le<uint32_t>(out, narrow(member.size));
     append_le<uint16_t>(out, static_cast<uint16_t>(member.name.size()));
     append_le<uint16_t>(out, static_cast<uint16_t>(extra.size()));
     out.append(10, '\0');  // no comment, first disk, no attributes
-    append_le<uint32_t>(out, static_cast<uint32_t>(std::min(member.offset, kWide)));
+    append_le<uint32_t>(out, narrow(member.offset));
     out += member.name + extra;
   }
   return out;
@@ -200,7 +204,7 @@ void TorchWriter::finish() {
   const std::string entries = directory();
   const int64_t begin = file_.size(), count = std::ssize(members_), size = std::ssize(entries);
   std::string end;
-  if (begin >= kWide || size >= kWide || count >= 0xFFFF) {
+  if (begin >= options_.wide || size >= options_.wide || count >= 0xFFFF) {
     end += "PK\x06\x06";
     append_le<uint64_t>(end, 44);  // of what follows in this record
     for (const uint16_t version : {kVersion64, kVersion64}) append_le<uint16_t>(end, version);
@@ -214,8 +218,8 @@ void TorchWriter::finish() {
   end += "PK\x05\x06";
   append_le<uint32_t>(end, 0);
   for (int i = 0; i < 2; ++i) append_le<uint16_t>(end, static_cast<uint16_t>(std::min<int64_t>(count, 0xFFFF)));
-  append_le<uint32_t>(end, static_cast<uint32_t>(std::min(size, kWide)));
-  append_le<uint32_t>(end, static_cast<uint32_t>(std::min(begin, kWide)));
+  append_le<uint32_t>(end, narrow(size));
+  append_le<uint32_t>(end, narrow(begin));
   append_le<uint16_t>(end, 0);
   file_.write(entries + end);
 }

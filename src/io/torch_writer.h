@@ -13,11 +13,15 @@
 
 namespace lamina {
 
+struct TorchOptions {
+  int64_t wide = 0xFFFFFFFF;  // sizes and places from here on are written as zip64
+};
+
 // Takes the data in the order of the entries, cut anywhere. An entry whose type torch does not have is refused before
 // anything is written: Error(unsupported). The caller commits the file.
 class TorchWriter {
  public:
-  TorchWriter(AtomicFile& file, std::vector<TensorEntry> entries);
+  TorchWriter(AtomicFile& file, std::vector<TensorEntry> entries, const TorchOptions& options = {});
   void write(std::span<const std::byte> bytes);
   void finish();  // all announced bytes must be there; writes the directory
 
@@ -34,10 +38,12 @@ class TorchWriter {
   void close();
   void add(const std::string& name, std::string_view content);
   void next();  // opens storages until data is due
+  uint32_t narrow(int64_t value) const;
   std::string directory() const;
 
   AtomicFile& file_;
   std::vector<TensorEntry> entries_;
+  TorchOptions options_;
   size_t storage_ = 0;   // the entry whose storage is opened next
   int64_t missing_ = 0;  // bytes of the open member that are still to come
   std::vector<Member> members_;

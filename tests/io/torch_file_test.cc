@@ -275,7 +275,21 @@ TEST(TorchWriter, WritesWhatIsReadAndTheSameEachTime) {
       ErrorCode::invalid, {"duplicate", "q"});
 }
 
-// Above 4 GiB: places in the archive need zip64. The data are holes of a sparse file.
+// What a file above 4 GiB needs, with the border at 10 bytes.
+TEST(TorchWriter, Zip64) {
+  const TempDir dir;
+  AtomicFile out(dir.file("wide"));
+  TorchWriter writer(out, {{"w", "F32", {2, 2}}, {"v", "U8", {2}}}, {.wide = 10});
+  writer.write(bytes_of(kFour));
+  writer.write(bytes_of("xy").first(2));
+  writer.finish();
+  out.commit();
+  const TensorFile file(dir.file("wide"));
+  check_sums(file.content(), "wide");
+  EXPECT_EQ(packed(file.content().tensors.at(0)), kFour);
+  EXPECT_EQ(packed(file.content().tensors.at(1)), "xy");
+}
+
 TEST(TorchFile, Zip64) {
   const TempDir dir;
   std::string path = dir.write("big.pt", torch_zip(pickle(pickled_dict({{"w", pickled_tensor({})}})), {kFour}));
