@@ -27,3 +27,4 @@ endif()
 
 lamina_find_library(utf8proc utf8proc.h)
 lamina_find_library(xxhash xxhash.h)
+lamina_find_library(deflate libdeflate.h)

@@ -6,7 +6,7 @@ set -euo pipefail
 packages() {
   case $1 in
     build) echo g++ cmake ninja-build make pkg-config libfmt-dev nlohmann-json3-dev libcli11-dev libutf8proc-dev \
-      libxxhash-dev ;;
+      libxxhash-dev libdeflate-dev ;;
     demo) echo bible-kjv ;;
     test) echo libgtest-dev python3 python3-venv python3-dev ccache util-linux ;;
     check) echo clang-format-14 clang-tidy-14 binutils python3 ;;

@@ -4,14 +4,13 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
 #include "io/atomic_file.h"
 #include "io/hf_config.h"
-#include "io/json.h"
 #include "io/quote.h"
+#include "io/shard_index.h"
 #include "io/sniff.h"
 #include "io/widen.h"
 
@@ -19,7 +18,6 @@ namespace lamina {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
 
 constexpr const char* kWeights = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
@@ -35,26 +33,6 @@ bool file_exists(const fs::path& path) {
   return fs::exists(path, ignored);
 }
 
-// The first few problems of each kind for the one line, most of them for the table.
-[[noreturn]] void fail(const std::string& path, const std::vector<NameProblem>& problems) {
-  constexpr int kShown = 3;
-  constexpr size_t kLines = 200;
-  std::string text = fmt::format("cannot load weights: {}", path);
-  std::vector<std::string> table;
-  std::map<ProblemKind, int> counts;
-  int64_t hidden = 0;
-  for (const NameProblem& problem : problems) {
-    if (table.size() < kLines) table.push_back(fmt::format("{:10} {}", problem_name(problem.kind), problem.text));
-    if (counts[problem.kind]++ < kShown)
-      text += fmt::format("{} {} {}", table.size() == 1 ? ":" : ";", problem_name(problem.kind), problem.text);
-    else
-      ++hidden;
-  }
-  if (problems.size() > kLines) table.push_back(fmt::format("… and {} more", problems.size() - kLines));
-  if (hidden > 0) text += fmt::format("; and {} more", hidden);
-  throw LoadError(ErrorCode::invalid, text, std::move(table));
-}
-
 // A file that a person may take for weights, named for what it is.
 [[noreturn]] void refuse_pickle(const std::string& path) {
   const FileMap file(path);
@@ -66,62 +44,7 @@ bool file_exists(const fs::path& path) {
               "save the model with safe_serialization=True");
 }
 
-// A shard's name as the index spells it: a plain file name, nothing that leads out of the folder.
-void check_shard_name(const std::string& name, const std::string& index_path) {
-  const bool plain = !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos &&
-                     name.find('\\') == std::string::npos && name.find('\0') == std::string::npos;
-  if (!plain)
-    throw_error(ErrorCode::invalid, "bad index: {}: shard name, expected a file name in the same folder, got {}",
-                index_path, quote_text(name));
-}
-
-// tensor -> shard
-std::map<std::string, std::string> read_weight_map(const std::string& index_path, std::optional<int64_t>& total_size) {
-  const Json root = read_json(index_path, {.bytes = int64_t{64} << 20});
-  const JsonReader read(root, "bad index: " + index_path);
-  const JsonReader shards = read["weight_map"];
-  std::map<std::string, std::string> map;
-  for (const auto& [tensor, value] : shards.object().items()) {
-    const std::string shard = shards[tensor].as<std::string>();
-    check_shard_name(shard, index_path);
-    map.emplace(tensor, shard);
-  }
-  if (root.contains("metadata") && root["metadata"].is_object()) {  // what else stands there is another program's
-    const Json size = root["metadata"].value("total_size", Json());
-    if (size.is_number_integer()) total_size = size.get<int64_t>();
-  }
-  return map;
-}
-
 std::string file_name(const SafetensorsFile& file) { return fs::path(file.path()).filename().string(); }
-
-// What the index says against what the shards hold, both ways.
-std::vector<NameProblem> compare_with_index(const std::vector<SafetensorsFile>& files,
-                                            const std::map<std::string, std::string>& index) {
-  std::vector<NameProblem> problems;
-  std::map<std::string_view, std::string> home;  // tensor -> the shard that holds it
-  for (const SafetensorsFile& file : files)
-    for (const SafetensorsTensor& tensor : file.tensors()) {
-      const std::string name = quote_text(tensor.name);
-      const auto [at, fresh] = home.emplace(tensor.name, file_name(file));
-      if (!fresh)
-        problems.push_back(
-            {ProblemKind::doubled, fmt::format("{} is in {} and {}", name, at->second, file_name(file))});
-      if (!index.contains(tensor.name))
-        problems.push_back({ProblemKind::extra, fmt::format("{} is in {}, not in the index", name, file_name(file))});
-    }
-  for (const auto& [tensor, shard] : index) {
-    const auto at = home.find(tensor);
-    if (at == home.end())
-      problems.push_back({ProblemKind::missing, fmt::format("{} from {}", quote_text(tensor), shard)});
-    else if (at->second != shard)
-      problems.push_back(
-          {ProblemKind::missing, fmt::format("{} from {}: it is in {}", quote_text(tensor), shard, at->second)});
-  }
-  std::stable_sort(problems.begin(), problems.end(),
-                   [](const NameProblem& a, const NameProblem& b) { return a.kind < b.kind; });
-  return problems;
-}
 
 // Whether two tensors hold the same values, bit by bit, whatever their types.
 bool equal_values(const SafetensorsTensor& a, const SafetensorsTensor& b) {
@@ -216,26 +139,23 @@ void HfWeights::open(const std::string& path) {
 }
 
 void HfWeights::open_index(const std::string& index_path) {
-  std::optional<int64_t> total_size;
-  const std::map<std::string, std::string> index = read_weight_map(index_path, total_size);
-  std::set<std::string> shards;
-  for (const auto& [tensor, shard] : index) shards.insert(shard);
+  const ShardIndex index = read_shard_index(index_path);
   const fs::path folder = fs::path(index_path).parent_path();
-  std::string absent;
-  for (const std::string& shard : shards)
-    if (!file_exists(folder / shard)) absent += (absent.empty() ? "" : ", ") + quote_text(shard);
-  if (!absent.empty())
-    throw_error(ErrorCode::invalid, "shard missing: {}: expected {} beside it, got none", index_path, absent);
-  for (const std::string& shard : shards) files_.emplace_back((folder / shard).string());
-
-  const std::vector<NameProblem> problems = compare_with_index(files_, index);
-  if (!problems.empty()) fail(index_path, problems);
+  std::vector<Shard> shards;
   int64_t bytes = 0;
-  for (const SafetensorsFile& file : files_)
-    for (const SafetensorsTensor& tensor : file.tensors()) bytes += static_cast<int64_t>(tensor.bytes.size());
-  if (total_size && *total_size != bytes)
+  for (const std::string& name : index.shards) {
+    files_.emplace_back((folder / name).string());
+    shards.push_back({name, {}});
+    for (const SafetensorsTensor& tensor : files_.back().tensors()) {
+      shards.back().tensors.push_back(tensor.name);
+      bytes += static_cast<int64_t>(tensor.bytes.size());
+    }
+  }
+  const std::vector<NameProblem> problems = compare_with_index(shards, index);
+  if (!problems.empty()) throw_problems(index_path, problems);
+  if (index.total_size && *index.total_size != bytes)
     report_.warnings.push_back(
-        fmt::format("{}: total_size {}, the shards hold {} bytes", index_path, *total_size, bytes));
+        fmt::format("{}: total_size {}, the shards hold {} bytes", index_path, *index.total_size, bytes));
   warn_of_strays(folder.empty() ? "." : folder.string(), "it is not in the index");
 }
 
@@ -257,7 +177,7 @@ void HfWeights::match(const ModelConfig& config) {
   for (const Source& source : sources_)
     tensors.push_back({source.tensor->name, source.tensor->dtype, source.tensor->shape});
   NameMatch found = match_gpt2_names(tensors, config);
-  if (!found.problems.empty()) fail(path_, found.problems);
+  if (!found.problems.empty()) throw_problems(path_, found.problems);
   check_tie(config, found);
   for (const WantedTensor& wanted : found.wanted)
     by_name_.emplace_back(wanted.name, sources_[static_cast<size_t>(wanted.source)]);
@@ -319,7 +239,7 @@ void HfWeights::read(const std::vector<ParameterSpec>& specs, const ParameterSin
 
 void save_hf_weights(const std::string& path, const std::vector<ParameterSpec>& specs, const ParameterSource& source) {
   const std::vector<HfTensor> tensors = hf_tensors(specs);
-  std::vector<SafetensorsEntry> entries;
+  std::vector<TensorEntry> entries;
   for (const HfTensor& tensor : tensors) {
     const bool head = tensor.name == "lm_head.weight";
     entries.push_back({head ? tensor.name : "transformer." + tensor.name, "F32", sizes_of(tensor.shape)});

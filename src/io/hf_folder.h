@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "base/error.h"
 #include "io/hf_names.h"
+#include "io/load_error.h"
 #include "io/safetensors.h"
 #include "model/config.h"
 #include "model/parameters.h"
@@ -23,17 +23,6 @@ struct LoadReport {
   std::vector<std::string> ignored;   // constant buffers of older files
   std::vector<std::string> warnings;  // a line each, for people
   std::string summary() const;        // "28 of 28 tensors, 0 left over"
-};
-
-// The weights do not fit. what() is one line; the table has a line for each problem (for the first 200).
-class LoadError : public Error {
- public:
-  LoadError(ErrorCode code, const std::string& text, std::vector<std::string> table)
-      : Error(code, text), table_(std::move(table)) {}
-  const std::vector<std::string>& table() const { return table_; }
-
- private:
-  std::vector<std::string> table_;
 };
 
 // Element (k, n) of a parameter (K, N) is data[k * stride_k + n * stride_n]; of a vector (N), data[n * stride_n].

@@ -311,11 +311,11 @@ int64_t header_length(std::span<const std::byte> file, const std::string& where,
   return static_cast<int64_t>(length);
 }
 
-std::string header_text(const std::vector<SafetensorsEntry>& entries, std::map<std::string, std::string> metadata) {
+std::string header_text(const std::vector<TensorEntry>& entries, std::map<std::string, std::string> metadata) {
   metadata.try_emplace("format", "pt");
   std::string text = "{\"__metadata__\":" + Json(metadata).dump();
   int64_t at = 0;
-  for (const SafetensorsEntry& entry : entries) {
+  for (const TensorEntry& entry : entries) {
     const int64_t end = at + safetensors_bytes(entry);
     text += fmt::format(",{}:{{\"dtype\":\"{}\",\"shape\":{},\"data_offsets\":[{},{}]}}", Json(entry.name).dump(),
                         entry.dtype, Json(entry.shape).dump(), at, end);
@@ -359,6 +359,21 @@ Safetensors parse_safetensors(std::span<const std::byte> file, const std::string
   return out;
 }
 
+TensorContent parse_safetensors_content(std::span<const std::byte> file, const std::string& where) {
+  Safetensors content = parse_safetensors(file, where);
+  TensorContent out{
+      .format = "safetensors", .tensors = {}, .values = {}, .metadata = std::move(content.metadata), .sums = {}};
+  out.tensors.reserve(content.tensors.size());
+  for (SafetensorsTensor& tensor : content.tensors)
+    out.tensors.push_back({std::move(tensor.name),
+                           std::move(tensor.dtype),
+                           std::move(tensor.shape),
+                           {},
+                           {tensor.bytes},
+                           std::ssize(tensor.bytes)});
+  return out;
+}
+
 SafetensorsFile::SafetensorsFile(const std::string& path, const SafetensorsLimits& limits)
     : map_(path), content_(parse_safetensors(map_.bytes(), path, limits)) {
   for (size_t i = 0; i < content_.tensors.size(); ++i) by_name_.push_back(i);
@@ -375,7 +390,7 @@ const SafetensorsTensor* SafetensorsFile::find(std::string_view name) const {
 
 void SafetensorsFile::forget(const SafetensorsTensor& tensor) const { drop_pages(map_, tensor.bytes); }
 
-int64_t safetensors_bytes(const SafetensorsEntry& entry) {
+int64_t safetensors_bytes(const TensorEntry& entry) {
   const int64_t bits = safetensors_bits(entry.dtype);
   LAMINA_CHECK(bits > 0, "dtype {}", entry.dtype);
   const std::optional<int64_t> bytes = byte_count(entry.shape, bits);
@@ -383,11 +398,11 @@ int64_t safetensors_bytes(const SafetensorsEntry& entry) {
   return *bytes;
 }
 
-SafetensorsWriter::SafetensorsWriter(AtomicFile& file, const std::vector<SafetensorsEntry>& entries,
+SafetensorsWriter::SafetensorsWriter(AtomicFile& file, const std::vector<TensorEntry>& entries,
                                      std::map<std::string, std::string> metadata)
     : file_(file) {
   std::vector<std::string_view> names;
-  for (const SafetensorsEntry& entry : entries) {
+  for (const TensorEntry& entry : entries) {
     missing_ += safetensors_bytes(entry);
     names.push_back(entry.name);
   }

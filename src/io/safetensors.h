@@ -15,6 +15,7 @@
 
 #include "base/file_map.h"
 #include "io/atomic_file.h"
+#include "io/tensor_content.h"
 
 namespace lamina {
 
@@ -43,6 +44,9 @@ int64_t safetensors_bits(std::string_view dtype);
 Safetensors parse_safetensors(std::span<const std::byte> file, const std::string& where,
                               const SafetensorsLimits& limits = {});
 
+// The same as what any file of tensors holds.
+TensorContent parse_safetensors_content(std::span<const std::byte> file, const std::string& where);
+
 // A mapped file and its tensors.
 class SafetensorsFile {
  public:
@@ -59,19 +63,13 @@ class SafetensorsFile {
   std::vector<size_t> by_name_;
 };
 
-struct SafetensorsEntry {
-  std::string name;
-  std::string dtype;
-  std::vector<int64_t> shape;
-};
-
-int64_t safetensors_bytes(const SafetensorsEntry& entry);
+int64_t safetensors_bytes(const TensorEntry& entry);
 
 // Writes the header at once and then takes the data in the order of the entries, cut anywhere. The same entries give
 // the same bytes; "format" is "pt" unless the metadata says otherwise. The caller commits the file.
 class SafetensorsWriter {
  public:
-  SafetensorsWriter(AtomicFile& file, const std::vector<SafetensorsEntry>& entries,
+  SafetensorsWriter(AtomicFile& file, const std::vector<TensorEntry>& entries,
                     std::map<std::string, std::string> metadata = {});
   void write(std::span<const std::byte> bytes);
   void finish();  // all announced bytes must be there

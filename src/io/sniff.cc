@@ -72,6 +72,8 @@ std::string known_format(std::span<const std::byte> bytes) {
                                       {"{"sv, "JSON or other text"}};
   for (const Magic& magic : kMagics)
     if (front_text(bytes, magic.bytes.size()) == magic.bytes) return magic.name;
+  if (front_text(bytes, 262).ends_with("ustar") && bytes.size() >= 262)
+    return "a tar archive (torch's own format before 0.2?)";
   return {};
 }
 

@@ -41,6 +41,19 @@ Utf8Char decode_utf8(std::string_view text, size_t at) {
   return {code, lead.length, true};
 }
 
+void append_utf8(std::string& out, uint32_t code) {
+  const auto put = [&](uint32_t byte) { out.push_back(static_cast<char>(byte)); };
+  if (code < 0x80) return put(code);
+  if (code >= 0x10000) {
+    put(0xF0 | code >> 18);
+    put(0x80 | (code >> 12 & 0x3F));
+  } else if (code >= 0x800) {
+    put(0xE0 | code >> 12);
+  }
+  put(code < 0x800 ? 0xC0 | code >> 6 : 0x80 | (code >> 6 & 0x3F));
+  put(0x80 | (code & 0x3F));
+}
+
 size_t find_invalid_utf8(std::string_view text) {
   size_t at = 0;
   while (at < text.size()) {

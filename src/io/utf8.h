@@ -18,6 +18,8 @@ struct Utf8Char {
 
 Utf8Char decode_utf8(std::string_view text, size_t at);  // at < text.size()
 
+void append_utf8(std::string& out, uint32_t code);  // of a character: no surrogate, at most U+10FFFF
+
 // What to do with ill-formed bytes: an error; the same with --invalid-utf8 as its hint, from commands that have the
 // option; U+FFFD and a count.
 enum class InvalidUtf8 { refuse, refuse_with_hint, replace };

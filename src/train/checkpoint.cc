@@ -43,7 +43,7 @@ std::vector<int64_t> sizes_of(const Shape& shape) {
 std::string moment_name(const char* which, const ParameterSpec& spec) { return fmt::format("{}.{}", which, spec.name); }
 
 void save_moments(const std::string& path, const CheckpointSource& source) {
-  std::vector<SafetensorsEntry> entries;
+  std::vector<TensorEntry> entries;
   for (const char* which : kMoments)
     for (const ParameterSpec& spec : source.specs)
       entries.push_back({moment_name(which, spec), "F32", sizes_of(spec.shape)});

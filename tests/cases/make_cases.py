@@ -12,12 +12,14 @@ case aside; a number counts only as a whole number. A model that must load equal
 import json
 import struct
 import sys
+from argparse import Namespace
 from collections import OrderedDict
 from pathlib import Path
 
 import numpy as np
 
-from file_forms import BPE_MERGES, bpe_vocab, model, st_raw, st_save, tokenizer_json
+from file_forms import (BPE_MERGES, Storage, View, bf16, bpe_vocab, call_pickle, model, ms_entry, st_raw, st_save,
+                        tokenizer_json, torch_legacy, torch_zip, view_of)
 from tiny_model import CONFIG, CONTEXT, LAYERS, VOCAB, WIDTH, prefixed, random_letters, reference, tiny, token_stream
 
 CASES = {}
@@ -207,6 +209,52 @@ def C14(o):
     sharded(o.expect("tensor_missing", "error", [lost]), rename)
     sharded(o.expect("stray_shard", "warn", [stray]), add_stray)
     sharded(o.expect("tensor_in_two_shards", "error", [table, "00001-of-00003", "00003-of-00003"]), twice)
+
+
+@case
+def C17(o):
+    state = OrderedDict((n, view_of(a)) for n, a in prefixed(tiny()).items())
+
+    def put(name, write, expect, *args, **kw):
+        path = o.expect(f"{name}/pytorch_model.bin", *expect)
+        write(path, *args, **kw)
+        (path.parent / "config.json").write_text(json.dumps(CONFIG, indent=1) + "\n")
+
+    for p in (2, 3, 4, 5):
+        put(f"zip_protocol_{p}", torch_zip, ["ok"], state, protocol=p)
+    put("legacy_protocol_2", torch_legacy, ["ok"], state)
+    trainer = {"model": state, "iter_num": 7, "best": 1.5, "flags": [True, None, (1, "x")]}
+    put("trainer_file", torch_zip, ["ok", [], "the state dict sits under the key model"], trainer)
+    put("holds_a_namespace", torch_zip, ["error", ["argparse.Namespace"]], {"model": state, "args": Namespace(lr=1.0)})
+    refused = ["error", ["posix.mkdir"], "no folder pickle_was_executed may appear"]
+    evil = call_pickle("posix", "mkdir", "pickle_was_executed")
+    put("calls_mkdir_zip", torch_zip, refused, data_pkl=evil)
+    put("calls_mkdir_legacy", torch_legacy, refused, data_pkl=evil)
+    put("calls_getattr", torch_zip, ["error", ["getattr"]],
+        data_pkl=b"\x80\x02c__builtin__\ngetattr\nctorch\nsave\nX\x08\0\0\0__name__\x86R.")
+
+
+@case
+def C18(o):
+    a = np.array([[1.0, -2.0, 0.5], [0.25, 3.0, -0.125]], np.float32)
+    raw = {"Float16": a.astype(np.float16).tobytes(), "Float32": a.tobytes(), "BFloat16": bf16(a),
+           "Int32": a.astype(np.int32).tobytes()}
+    note = "w_float16, w_float32, w_bfloat16 = [[1,-2,.5],[.25,3,-.125]]; w_int32 = [[1,-2,0],[0,3,0]]"
+    for name, spell in [("plain", lambda t: t), ("dotted", lambda t: "mindspore." + t.lower()),
+                        ("dotted_upper", lambda t: "mindspore." + t)]:
+        body = b"".join(ms_entry("w_" + t.lower(), spell(t), (2, 3), r) for t, r in raw.items())
+        o.expect(f"{name}.ckpt", "ok", [], note).write_bytes(body)
+    o.expect("unknown_type.ckpt", "error", [PROBE, "Float8"]).write_bytes(ms_entry(PROBE, "Float8", (2, 3), b"\0" * 6))
+    o.expect("too_few_bytes.ckpt", "error", [PROBE, 24, 20]).write_bytes(ms_entry(PROBE, "Float32", (2, 3), b"\0" * 20))
+
+
+@case
+def C19(o):
+    words, note = np.arange(65_536, dtype="<u2").tobytes(), "element i is the 16-bit word i"
+    st_save(o.expect("every_word.safetensors", "ok", [], note), {PROBE: ("BF16", (256, 256), words)})
+    view = View(Storage("BFloat16Storage", words, 65_536), (256, 256))
+    torch_zip(o.expect("every_word.bin", "ok", [], note), {PROBE: view})
+    o.expect("every_word.ckpt", "ok", [], note).write_bytes(ms_entry(PROBE, "BFloat16", (256, 256), words))
 
 
 # ---- names and conversion -------------------------------------------------------------------------------------------

@@ -42,7 +42,13 @@ const char* const kWords[] = {"0",
                               "module.",
                               "transformer.",
                               "\xFF\xFF",
-                              "\xC3"};
+                              "\xC3",
+                              "\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x7F",
+                              "\x7F\xFF\xFF\xFF",
+                              "PK\x01\x02",
+                              "PK\x06\x07",
+                              "cposix\nsystem\n",
+                              "crc_num"};
 
 // One small change: a bit, a byte, a cut, a doubled part, a word, or a part of another input.
 std::string mutate(std::string input, const Corpus& corpus, Rng& rng) {
@@ -96,6 +102,49 @@ TEST(FuzzReplay, Safetensors) {
           test::safetensors_bytes_of(header, "abcd"),
           "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 548105171\n"},
          20000);
+}
+
+// Nested, with values of every kind, both ways to name a callable, a number of NumPy, and a set.
+Corpus pickles() {
+  using namespace std::string_literals;
+  using test::pickled_dict, test::pickled_number, test::pickled_tensor, test::pickled_text;
+  const std::string group =
+      "](" + pickled_dict({{"lr", "G\x3f\xe0\0\0\0\0\0\0"s}, {"foreach", "N"}, {"fused", "\x89"}}) + "e";
+  const std::string scalar = "cnumpy._core.multiarray\nscalar\ncnumpy\ndtype\n" + pickled_text("f4") + "\x85R(K\3" +
+                             pickled_text("<") + "NtbC\4abcd\x86R";
+  return {test::pickle(pickled_dict({{"w", pickled_tensor({})}, {"t", pickled_tensor({.strides = {1, 2}})}})),
+          test::pickle(pickled_dict(
+              {{"optimizer", pickled_dict({{"param_groups", group}})}, {"s", scalar}, {"n", pickled_number(7)}})),
+          test::pickle("ccollections\nOrderedDict\n)R(" + pickled_text("a") + "q\0h\0u}b"s),
+          "\x80\4\x8c\x0c"
+          "torch._utils\x8c\x12_rebuild_parameter\x93" +
+              pickled_tensor({.key = "1", .shape = {}, .strides = {}}) + "\x88)\x87R.",
+          test::pickle("cbuiltins\nset\n](K\1K\2e\x85R")};
+}
+
+TEST(FuzzReplay, Pickle) { replay(fuzz::pickle, pickles(), 20000); }
+
+TEST(FuzzReplay, Zip) {
+  const std::string storage(16, 'x');
+  replay(fuzz::zip,
+         {test::torch_zip(pickles()[0], {storage}), test::zip_bytes({{"a/data.pkl", "\x80\2N."}}), test::zip_bytes({})},
+         20000);
+}
+
+TEST(FuzzReplay, TorchLegacy) {
+  const std::string data = test::pickle(test::pickled_dict({{"w", test::pickled_tensor({}, true)}}));
+  replay(fuzz::torch_legacy, {test::torch_legacy(data, {{"0", 4, std::string(16, 'x')}})}, 20000);
+}
+
+TEST(FuzzReplay, Ckpt) {
+  const std::string body = test::ckpt_record("w", "Float32", {1, 2}, "abcdefgh") +
+                           test::ckpt_record("p", "UInt8", {3}, "ab") + test::ckpt_record("p", "UInt8", {3}, "c") +
+                           test::ckpt_record("s", "str", {0}, std::string("a\0\0\0", 4));
+  replay(fuzz::ckpt, {body, body + test::ckpt_trailer(body)}, 20000);
+}
+
+TEST(FuzzReplay, Llmc) {
+  replay(fuzz::llmc, {test::llmc_bytes(3, 1, 1, 1, 1, 1, 1), test::llmc_bytes(5, 2, 3, 2, 1, 2, 4)}, 10000);
 }
 
 TEST(FuzzReplay, HfConfig) {

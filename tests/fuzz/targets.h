@@ -21,10 +21,13 @@
 #include "base/error.h"
 #include "io/checkpoint_folder.h"
 #include "io/documents.h"
+#include "io/foreign.h"
+#include "io/formats.h"
 #include "io/hf_config.h"
 #include "io/hf_folder.h"
 #include "io/hf_names.h"
 #include "io/json.h"
+#include "io/llmc_checkpoint.h"
 #include "io/safetensors.h"
 #include "io/small_bpe.h"
 #include "io/split.h"
@@ -32,6 +35,7 @@
 #include "io/token_file.h"
 #include "io/tokenizer.h"
 #include "io/tokenizer_files.h"
+#include "io/torch_file.h"
 #include "io/utf8.h"
 #include "train/checkpoint.h"
 #include "train/resume.h"
@@ -115,6 +119,39 @@ inline void safetensors(std::string_view data) {
     must(bytes == file.size() && sum < std::numeric_limits<unsigned>::max(), "no byte is left over");
   });
 }
+
+// Any reader of files of tensors: what is accepted lies within the file and is as long as its shape says.
+inline void tensors(std::string_view data, TensorContent (*parse)(std::span<const std::byte>, const std::string&)) {
+  const std::vector<std::byte> file(std::as_bytes(std::span(data)).begin(), std::as_bytes(std::span(data)).end());
+  accepted([&] {
+    const TensorContent content = parse(file, "f");
+    check_names(content, "f");
+    for (const StoredTensor& tensor : content.tensors) {
+      for (const auto& piece : tensor.pieces)
+        must(piece.empty() || (piece.data() >= file.data() && piece.data() + piece.size() <= file.data() + file.size()),
+             "a tensor lies within its file", tensor.name);
+      int64_t bytes = 0;
+      if (tensor.bytes > 1 << 20) continue;
+      for_each_part(tensor, [&](std::span<const std::byte> part) { bytes += std::ssize(part); });
+      must(bytes == tensor.bytes, "a tensor is as long as its shape says", tensor.name);
+    }
+    for (const StoredValue& value : content.values)
+      if (const auto* text = std::get_if<std::string>(&value.value))
+        must(find_invalid_utf8(*text) == kNoFault, "a value is text");
+    check_sums(content, "f");
+  });
+}
+
+// As the pickle of an archive that is sound.
+inline void pickle(std::string_view data) {
+  const std::string storage(16, 'x');
+  tensors(test::torch_zip(std::string(data), {storage, storage}), parse_torch_zip);
+}
+
+inline void zip(std::string_view data) { tensors(data, parse_torch_zip); }
+inline void torch_legacy(std::string_view data) { tensors(data, parse_torch_legacy); }
+inline void ckpt(std::string_view data) { tensors(data, parse_ckpt); }
+inline void llmc(std::string_view data) { tensors(data, parse_llmc); }
 
 inline void hf_config(std::string_view data) {
   accepted([&] {

@@ -11,7 +11,7 @@ from cli_support import BINARY, ROOT, lamina, ok_json
 
 TEXT, IDS = "abc ab ##a  abab#####\n#", [258, 259, 220, 256, 64, 220, 259, 257, 260, 2, 198, 2]
 OTHER_LOGITS = {"M10/gelu", "M15/three_layers_config_says_three", "M8/untied_with_head"}
-CASES = ["T1", "T3", "T10", "T14", "T16", "C1", "C3", "C4", "C5", "C7", "C8", "C14", "M1", "M2", "M3", "M8", "M10", "M14", "M15"]
+CASES = ["T1", "T3", "T10", "T14", "T16", "C1", "C3", "C4", "C5", "C7", "C8", "C14", "C17", "C18", "C19", "M1", "M2", "M3", "M8", "M10", "M14", "M15"]
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +70,28 @@ def test_case(case, cases, manifest, tmp_path):
     assert entries
     for number, entry in enumerate(entries):
         check(entry, cases, tmp_path / str(number))
+
+
+def test_c17_nothing_was_executed(cases, manifest, tmp_path):
+    """The pickles that would make a folder, in a folder of their own."""
+    evil = [entry["path"] for entry in manifest if "posix.mkdir" in entry["names"]]
+    assert len(evil) == 2
+    for path in evil:
+        assert lamina("inspect", "checkpoint", cases / path, cwd=tmp_path).returncode == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_c17_c18_c19_hold_what_they_should(cases):
+    """Every form of the same model or tensor gives the same bytes."""
+    def hashes(path):
+        return [(t["name"].removeprefix("model."), t["dtype"], t["shape"], t["xxh3_128"])
+                for t in ok_json("inspect", "checkpoint", cases / path, "--hash")["tensors"]]
+
+    tiny = sorted(hashes("tiny/model.safetensors"))
+    for name in ["zip_protocol_2", "zip_protocol_3", "zip_protocol_4", "zip_protocol_5", "legacy_protocol_2", "trainer_file"]:
+        assert sorted(hashes(f"C17/{name}/pytorch_model.bin")) == tiny, name
+    assert hashes("C18/plain.ckpt") == hashes("C18/dotted.ckpt") == hashes("C18/dotted_upper.ckpt")
+    assert hashes("C19/every_word.safetensors") == hashes("C19/every_word.bin") == hashes("C19/every_word.ckpt")
 
 
 def test_no_case_is_left_out(manifest):

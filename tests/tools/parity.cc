@@ -279,7 +279,7 @@ std::vector<Result> run(const ModelConfig& config, const Options& options) {
 }
 
 void save(const std::string& path, const std::vector<Result>& results) {
-  std::vector<SafetensorsEntry> entries;
+  std::vector<TensorEntry> entries;
   for (const Result& result : results) entries.push_back({result.name, "F64", result.shape});
   AtomicFile file(path);
   SafetensorsWriter writer(file, entries);
