@@ -86,10 +86,17 @@ def run_cpp(build, label, jobs, python):
     return total
 
 
-def run_python(build, python, arguments):
+def in_parallel(python, jobs):
+    """pytest's options for some files at a time, where that interpreter has pytest-xdist."""
+    has = subprocess.run([python, "-c", "import xdist"], check=False, capture_output=True).returncode == 0
+    return ["-n", str(jobs), "--dist", "loadfile"] if has and jobs > 1 else []
+
+
+def run_python(build, python, jobs, arguments):
     junit = build / "results" / "pytest.xml"
     environment = dict(os.environ, LAMINA_BINARY=str(build / "lamina"), LAMINA_BUILD_DIR=str(build))
-    command = [python, "-m", "pytest", str(PYTHON_TESTS), "-q", f"--junitxml={junit}", *arguments]
+    command = [python, "-m", "pytest", str(PYTHON_TESTS), "-q", f"--junitxml={junit}", *in_parallel(python, jobs),
+               *arguments]
     code = subprocess.run(command, check=False, env=environment, cwd=ROOT).returncode
     if code == PYTEST_FOUND_NOTHING:
         return Counts()
@@ -118,7 +125,7 @@ def main():
     parser.add_argument("--build", type=Path, help="build folder, as in build/release")
     parser.add_argument("--label", help="run only C++ tests with this ctest label")
     parser.add_argument("--python", help="interpreter for tests/python; without it they do not run")
-    parser.add_argument("--jobs", type=int, default=1, help="C++ test programs at a time")
+    parser.add_argument("--jobs", type=int, default=1, help="C++ test programs, or files of Python tests, at a time")
     parser.add_argument("--sum", nargs="+", metavar="BUILD", help="run nothing: add the counts of earlier runs")
     parser.add_argument("pytest", nargs="*", metavar="PYTEST", help="after --: arguments of pytest")
     options = parser.parse_args()
@@ -129,7 +136,7 @@ def main():
     build = options.build.resolve()
     total = run_cpp(build, options.label, options.jobs, options.python)
     if options.python and any(PYTHON_TESTS.glob("test_*.py")):
-        total.add(run_python(build, options.python, options.pytest))
+        total.add(run_python(build, options.python, options.jobs, options.pytest))
     (build / "results" / "counts.json").write_text(json.dumps(vars(total)))
     sys.stdout.flush()
     print(total)
