@@ -15,24 +15,29 @@ Logits are a view of the model's own memory: the next call of the model overwrit
 `lamina.mindspore` is GPT-2 for MindSpore, imported where it is first used. Names of the compiled extension are loaded with
 the first of them, so that `lamina.mindspore` also works for an interpreter that the extension was not built for.
 """
-import importlib
+import importlib.util
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from . import mindspore
     from ._lamina import Error, Generated, Model, StepResult, Tokenizer, Trainer, __version__
 
 __all__ = ["Error", "Generated", "Model", "StepResult", "Tokenizer", "Trainer", "__version__"]
 
 
-def __getattr__(name):
-    if name in ("mindspore", "_lamina"):
-        return importlib.import_module("." + name, __name__)
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    extension = importlib.import_module("._lamina", __name__)
-    globals().update({entry: getattr(extension, entry) for entry in __all__})
-    return globals()[name]
+if not TYPE_CHECKING:
 
+    def __getattr__(name):
+        if name not in ("mindspore", "_lamina", *__all__):
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        try:
+            module = importlib.import_module("." + ("mindspore" if name == "mindspore" else "_lamina"), __name__)
+        except ImportError as error:  # what looks around (hasattr, help) catches an AttributeError only
+            raise AttributeError(f"lamina.{name} cannot be used in this interpreter: {error}") from error
+        if name not in __all__:
+            return module
+        globals().update({entry: getattr(module, entry) for entry in __all__})
+        return globals()[name]
 
-def __dir__():
-    return sorted({*globals(), *__all__, "mindspore"})
+    def __dir__():
+        return sorted({*globals(), *__all__} | ({"mindspore"} if importlib.util.find_spec("mindspore") else set()))

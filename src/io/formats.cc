@@ -57,7 +57,6 @@ constexpr Format kFormats[] = {{is_safetensors, parse_safetensors_content},
 constexpr const char* kExpected = "safetensors, a torch file, a MindSpore checkpoint or an llm.c checkpoint";
 
 [[noreturn]] void refuse_unknown(Bytes file, const std::string& where) {
-  refuse_foreign_file(file, where, kExpected);
   if (file.size() < 8)
     throw_error(ErrorCode::invalid, "truncated file: {}: expected at least 8 bytes, got {}", where, file.size());
   const std::string known = known_format(file);
@@ -144,6 +143,7 @@ std::variant<SafetensorsWriter, TorchWriter, CkptWriter> writer_of(WeightFormat 
 }  // namespace
 
 TensorContent parse_tensors(std::span<const std::byte> file, const std::string& where) {
+  refuse_foreign_file(file, where, kExpected);
   const auto* format = std::find_if(std::begin(kFormats), std::end(kFormats),
                                     [&](const Format& candidate) { return candidate.recognises(file); });
   if (format == std::end(kFormats)) refuse_unknown(file, where);

@@ -320,7 +320,7 @@ class Machine {
     if (node(function).kind != PickleKind::callable || node(arguments).kind != PickleKind::tuple)
       fail("REDUCE: expected a name and a tuple, got other values");
     const std::string_view name = node(function).text;
-    const std::vector<PickleId> given = node(arguments).items;
+    const std::vector<PickleId>& given = node(arguments).items;  // until the next push
     if (name.ends_with(".set") || name.ends_with(".frozenset")) {
       if (given.size() > 1 || (given.size() == 1 && node(given[0]).kind != PickleKind::list))
         fail(fmt::format("REDUCE: expected a list for {}, got other values", name));

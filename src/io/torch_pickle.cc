@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <unordered_set>
 #include <utility>
 
 #include "base/error.h"
@@ -14,8 +15,12 @@ namespace lamina {
 namespace {
 
 constexpr int kMaxDepth = 64;
-// A tensor that shows elements of a small storage many times (strides of 0): its copy would be larger than the file.
+// Tensors that show elements of a storage many times (strides of 0, many views): their copies would be larger than the
+// file. What is allowed beyond some times the storages, of one file.
 constexpr int64_t kMaxRepeated = int64_t{256} << 20;
+constexpr int64_t kMostTimes = 8;
+constexpr size_t kMaxKey = 256;     // bytes of a storage's key
+constexpr size_t kMaxScalar = 256;  // bytes of the text that holds a number of NumPy's
 
 constexpr std::string_view kCallables[] = {"torch._utils._rebuild_tensor_v2",
                                            "torch._utils._rebuild_tensor_v3",
@@ -75,16 +80,17 @@ class TreeReader {
   void walk(PickleId id, const std::string& name, int depth) {
     const PickleNode& node = pickle_[id];
     if (depth > kMaxDepth) fail(node, fmt::format("expected at most {} levels of nesting, got more", kMaxDepth));
+    spend(node, name.size() + node.text.size());
     switch (node.kind) {
       case PickleKind::dict: return walk_dict(node, name, depth);
       case PickleKind::list:
       case PickleKind::tuple: return walk_list(node.items, name, depth);
-      case PickleKind::none: return add(node, name, std::monostate());
-      case PickleKind::boolean: return add(node, name, node.integer != 0);
-      case PickleKind::integer: return add(node, name, node.integer);
-      case PickleKind::number: return add(node, name, node.number);
-      case PickleKind::text: return add(node, name, text_of(node));
-      case PickleKind::callable: return add(node, name, std::string(node.text));
+      case PickleKind::none: return add(name, std::monostate());
+      case PickleKind::boolean: return add(name, node.integer != 0);
+      case PickleKind::integer: return add(name, node.integer);
+      case PickleKind::number: return add(name, node.number);
+      case PickleKind::text: return add(name, text_of(node));
+      case PickleKind::callable: return add(name, std::string(node.text));
       case PickleKind::call: return walk_call(node, name, depth);
       case PickleKind::big_integer: fail(node, "expected a whole number of 64 bits, got a longer one");
       case PickleKind::bytes: fail(node, "expected tensors, numbers and texts, got bytes");
@@ -108,15 +114,15 @@ class TreeReader {
     return std::string(node.text);
   }
 
-  void spend(const PickleNode& node, const std::string& name) {
-    budget_ -= std::ssize(name) + 64;
+  // Before so many bytes are looked at or copied.
+  void spend(const PickleNode& node, size_t bytes) {
+    budget_ -= static_cast<int64_t>(bytes) + 64;
     if (budget_ < 0 || std::ssize(content_.tensors) >= kMaxTensors)
       fail(node, "expected as many entries as the file could hold, got more");
   }
 
   template <typename T>
-  void add(const PickleNode& node, const std::string& name, T value) {
-    spend(node, name);
+  void add(const std::string& name, T value) {
     content_.values.push_back({name, std::move(value)});
   }
 
@@ -125,9 +131,9 @@ class TreeReader {
   }
 
   void walk_dict(const PickleNode& node, const std::string& name, int depth) {
-    spend(node, name);
     for (size_t i = 0; i + 1 < node.items.size(); i += 2) {
       const PickleNode& key = pickle_[node.items[i]];
+      spend(key, name.size() + key.text.size());
       if (key.kind == PickleKind::text)
         walk(node.items[i + 1], join(name, text_of(key)), depth + 1);
       else if (key.kind == PickleKind::integer)
@@ -138,10 +144,7 @@ class TreeReader {
   }
 
   void walk_list(const std::vector<PickleId>& items, const std::string& name, int depth) {
-    for (size_t i = 0; i < items.size(); ++i) {
-      spend(pickle_[items[i]], name);
-      walk(items[i], join(name, std::to_string(i)), depth + 1);
-    }
+    for (size_t i = 0; i < items.size(); ++i) walk(items[i], join(name, std::to_string(i)), depth + 1);
   }
 
   const std::vector<PickleId>& arguments(const PickleNode& call, size_t at_least) const {
@@ -186,10 +189,11 @@ class TreeReader {
     std::string text;
     for (const PickleId id : arguments(call, 1)) {
       const PickleNode& part = pickle_[id];
+      spend(part, part.text.size());
       text +=
           (text.empty() ? "" : ":") + (part.kind == PickleKind::text ? text_of(part) : std::to_string(part.integer));
     }
-    add(call, name, text);
+    add(name, text);
   }
 
   int64_t integer(const PickleNode& call, PickleId id, const char* what) const {
@@ -224,6 +228,14 @@ class TreeReader {
     return *type;
   }
 
+  // The last argument may say that the elements are meant conjugated or negated.
+  void refuse_flags(const PickleNode& call) const {
+    const std::vector<PickleId>& given = pickle_[call.items[1]].items;
+    const size_t at = pickle_[call.items[0]].text == "torch._utils._rebuild_tensor_v3" ? 7 : 6;
+    if (given.size() > at && !pickle_[given[at]].items.empty())
+      fail(call, "expected plain elements, got a conjugated or negated view");
+  }
+
   void add_tensor(const PickleNode& call, const std::string& name) {
     const std::vector<PickleId>& given = arguments(call, 4);
     if (pickle_[given[0]].kind != PickleKind::persistent) fail(call, "expected a storage, got another value");
@@ -237,7 +249,7 @@ class TreeReader {
       fail(call, fmt::format("{}: expected {} strides, got {}", what, shape.size(), strides.size()));
     const std::optional<int64_t> bytes = packed_bytes(shape, type.bytes);
     if (!bytes) fail(call, what + ": expected a possible number of bytes, got more than 2^63");
-    spend(call, name);
+    refuse_flags(call);
     StoredTensor tensor{name, std::string(type.name), shape, {}, {}, *bytes};
     if (*bytes > 0) view(call, what, storage, type, offset, strides, tensor);
     content_.tensors.push_back(std::move(tensor));
@@ -245,7 +257,7 @@ class TreeReader {
 
   // The window of a tensor with elements, checked against its storage.
   void view(const PickleNode& call, const std::string& what, const TorchStorage& storage, const ElementType& type,
-            int64_t offset, const std::vector<int64_t>& strides, StoredTensor& tensor) const {
+            int64_t offset, const std::vector<int64_t>& strides, StoredTensor& tensor) {
     int64_t last = offset;
     for (size_t d = 0; d < strides.size(); ++d) {
       int64_t step = 0;
@@ -257,11 +269,16 @@ class TreeReader {
     if (last >= held)
       fail(call, fmt::format("{}: expected elements up to {} in storage {}, got {}", what, last,
                              quote_text(storage.key, 40), held));
-    if (tensor.bytes > std::ssize(bytes) && tensor.bytes > kMaxRepeated)
+    if (seen_.insert(storage.key).second) stored_ += std::ssize(bytes);
+    const int64_t most = kMostTimes * stored_ + kMaxRepeated;
+    if (tensor.bytes > most - shown_)
       fail(call,
-           fmt::format("{}: expected no more than its storage's {} bytes, got {}", what, bytes.size(), tensor.bytes));
+           fmt::format("{}: expected tensors of at most {} bytes from storages of {}, got more", what, most, stored_));
+    shown_ += tensor.bytes;
     const bool packed = contiguous(tensor.shape, strides);
     if (!packed) tensor.strides = strides;
+    for (size_t d = 0; d < tensor.strides.size(); ++d)
+      if (tensor.shape[d] == 1) tensor.strides[d] = 0;  // any number, never a step
     const int64_t count = packed ? tensor.bytes : (last - offset + 1) * type.bytes;
     tensor.pieces = {bytes.subspan(static_cast<size_t>(offset * type.bytes), static_cast<size_t>(count))};
   }
@@ -270,10 +287,11 @@ class TreeReader {
 
   // Bytes, or a text whose letters are bytes: encode(text, "latin1"), as protocol 2 writes them.
   std::string raw_bytes(const PickleNode& node) const {
-    if (node.kind == PickleKind::bytes) return std::string(node.text);
+    if (node.kind == PickleKind::bytes) return std::string(node.text.substr(0, kMaxScalar));
     if (node.kind != PickleKind::call || pickle_[node.items[0]].text != "_codecs.encode")
       fail(node, "scalar: expected bytes, got another value");
     const std::vector<PickleId>& given = arguments(node, 2);
+    if (pickle_[given[0]].text.size() > kMaxScalar) fail(node, "scalar: expected a few bytes, got more");
     if (pickle_[given[1]].text != "latin1") fail(node, "_codecs.encode: expected latin1, got another code");
     const std::string text = text_of(pickle_[given[0]]);
     std::string out;
@@ -312,24 +330,27 @@ class TreeReader {
     const std::string raw = raw_bytes(pickle_[given[1]]);
     if (std::ssize(raw) != type.bytes)
       fail(call, fmt::format("scalar: expected {} bytes for {}, got {}", type.bytes, type.name, raw.size()));
-    if (type.name == "F64") return add(call, name, value_of<double>(raw));
-    if (type.name == "F32") return add(call, name, static_cast<double>(value_of<float>(raw)));
-    if (type.name == "F16") return add(call, name, static_cast<double>(from_f16(value_of<uint16_t>(raw))));
-    if (type.name == "BOOL") return add(call, name, raw[0] != 0);
+    if (type.name == "F64") return add(name, value_of<double>(raw));
+    if (type.name == "F32") return add(name, static_cast<double>(value_of<float>(raw)));
+    if (type.name == "F16") return add(name, static_cast<double>(from_f16(value_of<uint16_t>(raw))));
+    if (type.name == "BOOL") return add(name, raw[0] != 0);
     if (type.name == "C64" || (type.name == "U64" && value_of<int64_t>(raw) < 0))
       fail(call, "scalar: expected a real number of 64 bits, got another");
     uint64_t word = 0;
     std::memcpy(&word, raw.data(), raw.size());
     const bool negative = type.name.starts_with("I") && (static_cast<unsigned char>(raw.back()) & 0x80) != 0;
     if (negative && raw.size() < 8) word |= ~uint64_t{0} << (8 * raw.size());
-    add(call, name, static_cast<int64_t>(word));
+    add(name, static_cast<int64_t>(word));
   }
 
   const Pickle& pickle_;
   const StorageBytes& storages_;
   const std::string& where_;
   TensorContent& content_;
-  int64_t budget_;  // bytes of entries that may still be made
+  int64_t budget_;                             // bytes that may still be looked at or made
+  std::unordered_set<std::string_view> seen_;  // keys of storages
+  int64_t stored_ = 0;                         // bytes of those
+  int64_t shown_ = 0;                          // bytes of all tensors
 };
 
 }  // namespace
@@ -352,6 +373,8 @@ TorchStorage torch_storage(const Pickle& pickle, PickleId id, const std::string&
   const PickleNode &type = pickle[items[1]], &key = pickle[items[2]], &count = pickle[items[4]];
   if (type.kind != PickleKind::callable || key.kind != PickleKind::text || count.kind != PickleKind::integer)
     fail("expected a class, a text as key and a number as count, got other values");
+  if (key.text.size() > kMaxKey)
+    fail(fmt::format("expected a key of at most {} bytes, got {}", kMaxKey, key.text.size()));
   if (items.size() == 6 && pickle[items[5]].kind != PickleKind::none) fail("expected no view of another, got one");
   TorchStorage out{key.text, type_of_callable(&ElementType::torch_storage, type.text), count.integer};
   if (out.type == nullptr && type.text != "torch.storage.UntypedStorage")

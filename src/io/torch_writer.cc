@@ -53,7 +53,10 @@ void put_tuple(std::string& out, const std::vector<int64_t>& values) {
 std::vector<int64_t> packed_strides(const std::vector<int64_t>& shape) {
   std::vector<int64_t> out(shape.size());
   int64_t step = 1;
-  for (size_t d = shape.size(); d-- > 0; step *= std::max<int64_t>(shape[d], 1)) out[d] = step;
+  for (size_t d = shape.size(); d-- > 0;) {
+    out[d] = step;
+    if (__builtin_mul_overflow(step, std::max<int64_t>(shape[d], 1), &step)) step = 1;  // no elements: any number
+  }
   return out;
 }
 

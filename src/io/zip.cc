@@ -104,8 +104,10 @@ Stated read_stated(Bytes directory, size_t& at, const std::string& where) {
 Bytes locate(Bytes file, const Stated& entry, const std::string& where) {
   const std::string what = fmt::format("entry {}", quote_text(entry.name));
   if ((entry.flags & 1) != 0) fail(where, what + ": expected plain bytes, got encrypted ones");
-  if (entry.method != 0 || entry.packed != entry.size)
+  if (entry.method != 0)
     fail(where, fmt::format("{}: expected it stored, got it compressed (method {})", what, entry.method));
+  if (entry.packed != entry.size)
+    fail(where, fmt::format("{}: expected one size, got {} and {}", what, entry.packed, entry.size));
   if (entry.offset > file.size() || file.size() - entry.offset < kLocalSize ||
       read_le<uint32_t>(file, entry.offset) != kLocal)
     fail(where, fmt::format("{}: expected its header at {}, got none", what, entry.offset));

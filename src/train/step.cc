@@ -251,11 +251,12 @@ void check_skips(int64_t in_a_row, int64_t most, int64_t step) {
 }
 
 void refuse_applied_step(const AppliedStep& step) {
-  throw Error(ErrorCode::invalid,
-              fmt::format("step {} is not finite, and --update-in-backward has applied it: {} (loss {}, gradient norm "
-                          "{}), expected finite numbers; {}",
-                          step.step, step.what, step.loss, step.grad_norm, step.go_on),
-              "without --update-in-backward such a step is skipped; a smaller --lr or a --warmup may avoid it");
+  throw Error(
+      ErrorCode::invalid,
+      fmt::format("step {} is not finite, and --update-in-backward has applied it: {} (loss {}, gradient norm "
+                  "{}), expected finite numbers; {}",
+                  step.step, step.what, step.loss, step.grad_norm, step.go_on),
+      "--allow-changes without --update-in-backward skips such a step; a smaller --lr or a --warmup may avoid it");
 }
 
 EvalStep::EvalStep(Session& session) : session_(session), inputs_(session), program_(required(session, "eval")) {}

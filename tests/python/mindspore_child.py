@@ -1,6 +1,7 @@
 """Runs in MindSpore's interpreter: python mindspore_child.py TASK FOLDER. FOLDER/task.json says what to do; what comes out lies
 in FOLDER as out.json and .npz, and test_mindspore.py compares it. A file, since MindSpore reads the source of what it compiles.
 """
+import dataclasses
 import inspect
 import json
 import sys
@@ -217,6 +218,36 @@ def initial():
             "other": bool((values[0]["embedding.token"] == values[2]["embedding.token"]).any())}
 
 
+def settings_refused(model):
+    """What is said of settings without meaning, before anything runs."""
+    wrong = [dict(eps=0.0), dict(clip=-1), dict(weight_decay=float("nan")), dict(betas=(0.9, 1.0)), dict(betas=(0.9,)), dict(max_skips=0)]
+    return [answer(lambda given=given: lm.TrainStep(model, **given)) for given in wrong]
+
+
+def step_by_step(config):
+    """After an evaluation a step trains again, with dropout; one without a target changes nothing and is no update; a rate
+    without meaning uses up no step; masks by one row for all."""
+    model = lm.GPT2LMHeadModel(dataclasses.replace(config, embd_pdrop=0.5))
+    step, ids = lm.TrainStep(model, lr=1e-3), np.arange(8, dtype=np.uint16).reshape(2, 4)
+    step(ids, ids)
+    before = [p.asnumpy().copy() for p in step.graph.weights]
+    empty = step(ids, np.full(ids.shape, -100))
+    same = all(a.tobytes() == p.asnumpy().tobytes() for a, p in zip(before, step.graph.weights))
+    out = {"empty": [empty.tokens, empty.finite, same, step.updates]}
+    step.lr = 0.0
+    model.set_train(False)
+    out["losses"] = [step(ids, ids).loss for _ in range(2)]
+    step.lr = lambda number: float("nan")
+    out["rate"] = [answer(step, ids, ids), step.steps]
+    step.lr = 1e-3
+    out["one_row"] = step(ids, ids, attention_mask=np.ones((1, 4))).tokens
+    masks = (np.full((2, 4), -1000.0), np.array([[0, -10000, 0, 0]]), np.ones((2, 3)), np.array([[1.0, 0.5, 1.0, 1.0]]))
+    out["masks"] = [answer(step, ids, ids, mask) for mask in masks]
+    square = np.arange(16).reshape(4, 4)
+    out["masks"].append(answer(step, square, square, np.tril(np.ones((4, 4)))))
+    return out
+
+
 def behaviour(folder, task):
     """What needs no reference beside it."""
     model = lm.GPT2LMHeadModel.from_pretrained(folder / "tiny")
@@ -231,9 +262,10 @@ def behaviour(folder, task):
     step, short = lm.TrainStep(model), np.array([[1, 2]], np.int32)
     refused = [answer(step, *batch) for batch in ((short, short + 95), (short - 2, short), (short, short[:, 1:]), (short[0], short[0]),
                                                   (np.zeros((1, 17), np.int32),) * 2)]
+    settings, steps = settings_refused(model), step_by_step(model.config)
     modules = {"extension": "lamina._lamina" in sys.modules, "dir": "mindspore" in dir(lamina)}
     return {"losses": tiny_losses(model, task), "dropout": dropout_shares(), "fused": fused_core(), "initial": initial(),
-            "modules": modules, "refused": refused, "adamw": adamw_weights(task["adamw"])}
+            "modules": modules, "settings": settings, "steps": steps, "refused": refused, "adamw": adamw_weights(task["adamw"])}
 
 
 def loaded(path):

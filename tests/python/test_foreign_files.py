@@ -4,13 +4,14 @@ import argparse
 import collections
 import os
 import subprocess
+import zipfile
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
 
-from cli_support import ROOT, fails, ok_json
+from cli_support import ROOT, fails, ok, ok_json
 
 
 @pytest.fixture(scope="module")
@@ -128,6 +129,51 @@ def test_nothing_in_a_pickle_is_executed(zipped, tmp_path):
         torch.save(value, tmp_path / name, _use_new_zipfile_serialization=zipped)
         fails(1, [name, *words], "inspect", "checkpoint", tmp_path / name, cwd=tmp_path)
     assert not (tmp_path / "pickle_was_executed").exists()
+
+
+def in_zip(pickle, path):
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("m/data.pkl", b"\x80\x02" + pickle + b".")
+        archive.writestr("m/version", "3\n")
+    return path
+
+
+MEGABYTE = b"X" + (1 << 20).to_bytes(4, "little") + b"a" * (1 << 20)
+# Some megabytes that stand for much more: what is looked at again and again, copied, or shown by many views.
+BOMBS = {
+    "texts": b"](" + MEGABYTE + b"q\x00" + b"h\x00" * 100000 + b"e",
+    "keys": b"}(" + MEGABYTE + b"q\x00]q\x01" + b"h\x00h\x01" * 200000 + b"u",
+    "lists": b"](" + b"](" + b"]" * 100000 + b"eq\x00" + b"h\x00" * 100000 + b"e",
+}
+
+
+@pytest.mark.tiny
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_small_pickle_takes_no_great_work(name, tmp_path):
+    fails(1, ["bad torch file"], "inspect", "checkpoint", in_zip(BOMBS[name], tmp_path / "x.pt"), timeout=60)
+
+
+def test_calls_do_not_copy_their_arguments(tmp_path):
+    """A long tuple that is given to a function again and again."""
+    pickle = b"ctorch\nSize\nq\x00K\x00q\x05(" + b"h\x05" * 1500000 + b"tq\x01" + b"0h\x00h\x01R" * 400000 + b"0N"
+    ok("inspect", "checkpoint", in_zip(pickle, tmp_path / "x.pt"), timeout=60)
+
+
+def test_views_of_a_small_storage_add_up(tmp_path):
+    one = torch.zeros(1)
+    torch.save({str(i): one.expand(1 << 24) for i in range(20)}, tmp_path / "x.pt")
+    fails(1, ["expected tensors of at most"], "inspect", "checkpoint", tmp_path / "x.pt")
+
+
+def test_conjugated_and_negated_views_are_refused(tmp_path):
+    for i, view in enumerate((torch.tensor([5 + 6j]).conj().imag, torch.tensor([5 + 6j]).conj())):
+        torch.save({"n": view}, tmp_path / f"{i}.pt")
+        fails(1, ["got a conjugated or negated view"], "inspect", "checkpoint", tmp_path / f"{i}.pt")
+
+
+def test_names_are_shown_on_one_line(tmp_path):
+    save_file({"a\x1b[31m\nF32": torch.zeros(1)}, tmp_path / "x.safetensors")
+    assert '"a\\x1b[31m\\x0aF32"' in ok("inspect", "checkpoint", tmp_path / "x.safetensors")
 
 
 def test_a_script_of_torch_is_no_file_of_weights(tmp_path):

@@ -216,3 +216,23 @@ def test_a_batch_that_fits_not_is_refused(results):
 
 def test_nothing_compiled_is_loaded(results):
     assert results["behaviour"][1]["modules"] == {"extension": False, "dir": True}
+
+
+def test_a_step_refuses_settings_without_meaning(results):
+    names = ["eps", "clip", "weight_decay", "betas", "betas", "max_skips"]
+    for said, name in zip(results["behaviour"][1]["settings"], names, strict=True):
+        assert f"bad value: {name}, expected" in said
+
+
+def test_steps_after_an_evaluation_without_targets_and_with_masks(results):
+    steps = results["behaviour"][1]["steps"]
+    assert steps["empty"] == [0, True, True, 1]  # tokens, finite, the same bits, updates
+    assert steps["losses"][0] != steps["losses"][1]  # dropout goes on after set_train(False)
+    said, count = steps["rate"]
+    assert "bad value: lr of step 5, expected a finite number" in said and count == 4
+    assert steps["one_row"] == 8
+    words = ["value without meaning: place (0, 0), expected 0 (visible), or -10000 and less (masked), got -1000",
+             "value without meaning: place (0, 1), expected 0 or 1, got -10000", "wrong shape: expected (2, 4)",
+             "value without meaning: place (0, 1), expected 0 or 1, got 0.5", "can be read in two ways"]
+    for said, expected in zip(steps["masks"], words, strict=True):
+        assert expected in said

@@ -9,6 +9,8 @@ from typing import Optional
 from .errors import Error, quoted
 
 MAX_SIZE = 1 << 24
+ALIASES = {"n_positions": ("max_position_embeddings", "n_ctx"), "n_embd": ("hidden_size",), "n_layer": ("num_hidden_layers",),
+           "n_head": ("num_attention_heads",)}  # names of other models that GPT2Config takes for its own
 TANH = ("gelu_new", "gelu_pytorch_tanh", "gelu_fast")
 
 # Descriptions, classification heads, settings of generation, ways of running.
@@ -64,10 +66,9 @@ class Reader:
         self.known.add(key)
         return self.check(key, kind, self.root[key]) if key in self.root else default
 
-    def size(self, key, default, *aliases):
-        """GPT2Config takes a few names of other models for its own."""
+    def size(self, key, default):
         size = self.read(key, int, default)
-        for other in aliases:
+        for other in ALIASES.get(key, ()):
             self.known.add(other)
             if self.root.get(other) is None:
                 continue
@@ -162,7 +163,8 @@ class GPT2Config:
         for name in ("vocab_size", "n_positions", "n_embd", "n_layer", "n_head", "n_inner"):
             value = getattr(self, name)
             if name != "n_inner" or value is not None:
-                check(1 <= value <= MAX_SIZE, name, f"a whole number from 1 to {MAX_SIZE}", value)
+                whole = isinstance(value, int) and not isinstance(value, bool)
+                check(whole and 1 <= value <= MAX_SIZE, name, f"a whole number from 1 to {MAX_SIZE}", value)
         if self.n_embd % self.n_head:
             raise Error("invalid", f"bad model config: n_embd {self.n_embd} is not divisible by n_head {self.n_head}")
         check(self.tanh or self.activation_function == "gelu", "activation_function",
@@ -179,10 +181,10 @@ class GPT2Config:
         refuse_other_models(reader, warnings)
         values = dict(
             vocab_size=reader.size("vocab_size", 50257),
-            n_positions=reader.size("n_positions", 1024, "max_position_embeddings", "n_ctx"),
-            n_embd=reader.size("n_embd", 768, "hidden_size"),
-            n_layer=reader.size("n_layer", 12, "num_hidden_layers"),
-            n_head=reader.size("n_head", 12, "num_attention_heads"))
+            n_positions=reader.size("n_positions", 1024),
+            n_embd=reader.size("n_embd", 768),
+            n_layer=reader.size("n_layer", 12),
+            n_head=reader.size("n_head", 12))
         reader.known.add("n_inner")
         values["n_inner"] = root.get("n_inner")
         if values["n_inner"] is not None and reader.check("n_inner", int, values["n_inner"]) < 1:
@@ -214,7 +216,10 @@ class GPT2Config:
         """The content of config.json: that of the file it came from with every key that matters written out."""
         own = {entry.name: getattr(self, entry.name) for entry in fields(self)[:18]}
         fixed = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_ctx": self.n_positions}
-        return {**fixed, **self.source, **own}
+        out = {**fixed, **self.source, **own}
+        for name, others in ALIASES.items():  # as they were, but of one mind
+            out.update({other: own[name] for other in others if out.get(other) is not None})
+        return out
 
 
 def read_json(path):

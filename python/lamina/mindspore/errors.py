@@ -10,6 +10,9 @@ class Error(Exception):
         self.code = code
         self.table = list(table)
 
+    def __reduce__(self):  # of a worker's error
+        return type(self), (self.code, str(self), self.table)
+
 
 def quoted(text, limit=120):
     """Text from a file in double quotes, fit for one line and cut after `limit` bytes, as the command line writes it."""

@@ -5,12 +5,17 @@
     bool, integers             1 visible, 0 masked
     floats                     0 visible, -9984 and less masked; or 1 and 0 as above, if there is a 1
 
+Any other value has no meaning: `check_mask` refuses it where the mask is numpy's, and in a graph nothing but what is surely visible
+is let through.
+
 A place that does not see itself is padding: it sees nothing, and its attention gives exactly 0, forward and backward. That is
 Lamina's own definition (src/train/attention_mask.h), but that a hole in the keys is masked here and an error there.
 """
 import numpy as np
 from mindspore import Tensor, nn, ops
 from mindspore import dtype as mstype
+
+from .errors import Error
 
 MASKED = -9984.0  # the -10000 of many programs, in bfloat16
 LOWEST = float(np.finfo(np.float32).min)  # scores are fp32 in every precision, so this is finite, and exp() of it is 0
@@ -22,9 +27,28 @@ def visible_of(mask):
     if mask.dtype == mstype.bool_:
         return mask
     if mask.dtype not in FLOATS:
-        return mask != 0
+        return mask == 1
     mask = mask.astype(mstype.float32)
-    return ops.logical_or(mask == 1.0, ops.logical_and(mask > MASKED, ops.logical_not((mask == 1.0).any())))
+    return ops.logical_or(mask == 1.0, ops.logical_and(mask == 0.0, ops.logical_not((mask == 1.0).any())))
+
+
+def check_mask(mask, rows, width):
+    """Refuses a mask of numpy's for `rows` rows of `width` places by its shape or the place of its first bad value."""
+    mask = np.asarray(mask)
+    shape, rank = mask.shape, mask.ndim
+    deep = rank == 3 or (rank == 4 and shape[1] == 1)
+    if rank < 2 or shape[-1] != width or shape[0] not in (1, rows) or not (rank == 2 or (deep and shape[-2] in (1, width))):
+        raise Error("invalid", f"attention mask has the wrong shape: expected ({rows}, {width}), ({rows}, 1, 1, {width}), "
+                               f"({rows}, {width}, {width}) or ({rows}, 1, {width}, {width}), got {shape}")
+    additive = mask.dtype.kind not in "bui" and not (mask == 1).any()
+    good = (mask == 0) | (mask <= MASKED if additive else mask == 1)
+    if not good.all():
+        place = tuple(int(axis[0]) for axis in np.nonzero(~good))
+        expected = "0 (visible), or -10000 and less (masked)" if additive else "0 or 1"
+        raise Error("invalid", f"attention mask has a value without meaning: place {place}, expected {expected}, got {mask[place]}")
+    if rank == 2 and rows == width > 1 and shape[0] == rows and not additive and (mask == np.tril(np.ones(shape))).all():
+        raise Error("invalid", f"attention mask can be read in two ways: shape {shape}, expected ({rows}, 1, 1, {rows}) for the "
+                               f"tokens of each row or (1, {rows}, {rows}) for what each query sees, got a triangle")
 
 
 class AttentionMask(nn.Cell):

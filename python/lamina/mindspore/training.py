@@ -7,6 +7,7 @@ from mindspore import ParameterTuple, Tensor, nn, ops
 from mindspore import dtype as mstype
 
 from .errors import Error
+from .masks import check_mask
 
 IGNORED = -100
 FIRST_SCALE, GOOD_STEPS_TO_GROW = 65536.0, 2000  # torch.amp.GradScaler's schedule, with 1 as the floor
@@ -25,7 +26,7 @@ class LanguageModelLoss(nn.Cell):
         logits, rows = self.model.rows(ids, attention_mask, position_ids)
         valid = targets >= 0
         if rows is not None:
-            valid = ops.logical_and(valid, rows.reshape(targets.shape) > 0.0)
+            valid = ops.logical_and(valid, rows.reshape((-1, targets.shape[1])) > 0.0)
         targets = ops.where(valid, targets, IGNORED).astype(mstype.int32)
         count = valid.astype(mstype.float32).sum()
         total = ops.cross_entropy(logits, targets.reshape((-1,)), ignore_index=IGNORED, reduction="sum")
@@ -45,7 +46,7 @@ class _Step(nn.Cell):
     """The graph. Its optimizer is MindSpore's fused Adam with decay, which corrects no bias: `rate`, `epsilon` and `decay` are
     such that the update is AdamW's (see AdamW). All settings are inputs: another value is no new graph.
 
-    A step that is not finite is the update with a rate of 0 and betas of 1, which changes no bit. It is not left out by an `if`:
+    A step that is not finite, or has no target, is the update with a rate of 0 and betas of 1, which changes no bit. It is not left out by an `if`:
     a graph with one goes on with the old memory of a parameter after set_data, so that loading weights between steps would be
     lost (seen on the CPU backend of 2.10)."""
 
@@ -69,9 +70,10 @@ class _Step(nn.Cell):
         parts = ops.stack(parts)
         norm = ops.sqrt(parts.sum()) / scale
         finite = ops.logical_and(ops.isfinite(norm), ops.isfinite(loss))
-        factor = ops.where(finite, ops.minimum(clip / (norm + 1e-6), self.one) / scale, self.zero)
-        rate = ops.where(finite, rate, self.zero)
-        beta1, beta2 = ops.where(finite, beta1, self.one), ops.where(finite, beta2, self.one)
+        acts = ops.logical_and(finite, count > 0.0)
+        factor = ops.where(acts, ops.minimum(clip / (norm + 1e-6), self.one) / scale, self.zero)
+        rate = ops.where(acts, rate, self.zero)
+        beta1, beta2 = ops.where(acts, beta1, self.one), ops.where(acts, beta2, self.one)
         for i in range(len(gradients)):
             loss = ops.depend(loss, self.update(
                 self.weights[i], self.moments[i], self.squares[i], rate, beta1, beta2, epsilon,
@@ -111,10 +113,12 @@ class TrainStep:
 
     lr: a number, or a function from the step (the first is 1) to one. clip: the largest norm of the whole gradient, 0 for none;
     it acts on the true gradient, inside the graph, and nothing comes after it. Matrices and tables decay, biases and LayerNorm
-    do not. A step whose loss or gradient is not finite changes nothing; `max_skips` in a row are an error. With fp16 somewhere
-    in the model's precision the loss is scaled, and an overflow halves the scale and does not count."""
+    do not. A step without a target changes nothing, nor does one whose loss or gradient is not finite; `max_skips` of these in a
+    row are an error. With fp16 somewhere in the model's precision the loss is scaled, and an overflow halves the scale and does
+    not count. A step puts the model into training mode."""
 
     def __init__(self, model, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, clip=0.0, max_skips=5):
+        check_settings(betas, eps, weight_decay, clip, max_skips)
         self.model, self.lr, self.clip, self.max_skips = model, lr, clip, max_skips
         self.scaled = model.precision.needs_loss_scale
         self.scale = FIRST_SCALE if self.scaled else 1.0
@@ -125,26 +129,39 @@ class TrainStep:
 
     def __call__(self, ids, targets, attention_mask=None, position_ids=None):
         check_batch(ids, targets, self.model.config)
-        self.steps += 1
-        rate = self.lr(self.steps) if callable(self.lr) else self.lr
+        if attention_mask is not None and not isinstance(attention_mask, Tensor):
+            check_mask(attention_mask, *np.shape(ids))
+        rate = self._rate(self.steps + 1)
         scale = self.scale
+        if not self.model.training:
+            self.graph.set_train()
         clip = Tensor(self.clip if self.clip > 0.0 else math.inf, mstype.float32)
-        optional = () if attention_mask is None and position_ids is None else (attention_mask, position_ids)
-        loss, norm, count, parts = self.graph(_tensor(ids), _tensor(targets), Tensor(scale, mstype.float32), clip,
-                                              *self.adamw.settings(self.updates + 1, rate), *map(_tensor, optional))
-        loss, norm = float(loss.asnumpy()), float(norm.asnumpy())
+        optional = () if attention_mask is None and position_ids is None else (_tensor(attention_mask), _ids(position_ids))
+        loss, norm, count, parts = self.graph(_ids(ids), _ids(targets), Tensor(scale, mstype.float32), clip,
+                                              *self.adamw.settings(self.updates + 1, rate), *optional)
+        self.steps += 1
+        loss, norm, tokens = float(loss.asnumpy()), float(norm.asnumpy()), int(count.asnumpy())
         finite = math.isfinite(loss) and math.isfinite(norm)
-        self._after(finite, parts)
-        return StepResult(self.steps, loss, norm, int(count.asnumpy()), rate, finite, scale)
+        if tokens > 0:
+            self._after(finite, math.isfinite(loss), parts)
+        return StepResult(self.steps, loss, norm, tokens, rate, finite, scale)
 
-    def _after(self, finite, parts):
+    def _rate(self, step):
+        rate = self.lr(step) if callable(self.lr) else self.lr
+        if not is_number(rate) or rate < 0.0:
+            raise Error("invalid", f"bad value: lr of step {step}, expected a finite number from 0 on or a function from the step to "
+                                   f"one, got {rate!r:.60}")
+        return float(rate)
+
+    def _after(self, finite, finite_loss, parts):
+        """An overflow is a gradient that is not finite of a loss that is."""
         if finite:
             self.updates, self.skips, self.good = self.updates + 1, 0, self.good + 1
             if self.scaled and self.good == GOOD_STEPS_TO_GROW:
                 self.scale, self.good = 2.0 * self.scale, 0
             return
         self.good = 0
-        if self.scaled and self.scale > 1.0:
+        if self.scaled and finite_loss and self.scale > 1.0:
             self.scale /= 2.0
             return
         self.skips += 1
@@ -157,6 +174,23 @@ class TrainStep:
         return f"the gradient of {bad[0]}" if bad else "the sum of all squares" if math.isfinite(parts.sum()) else "the loss"
 
 
+def is_number(value):
+    return isinstance(value, (int, float, np.number)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def check_settings(betas, eps, weight_decay, clip, max_skips):
+    """The ranges of `lamina train`; eps above 0, since MindSpore's kernel divides by it where nothing was ever learnt."""
+    wanted = [("eps", eps, "a number above 0", lambda x: x > 0.0)]
+    wanted += [(name, value, "a number from 0 on", lambda x: x >= 0.0) for name, value in (("weight_decay", weight_decay), ("clip", clip))]
+    wanted += [("betas", beta, "two numbers from 0 to below 1", lambda x: 0.0 <= x < 1.0) for beta in betas]
+    wanted += [("max_skips", max_skips, "a whole number from 1 on", lambda x: x >= 1 and x == int(x))]
+    for name, value, expected, fits in wanted:
+        if not is_number(value) or not fits(value):
+            raise Error("invalid", f"bad value: {name}, expected {expected}, got {value!r:.60}")
+    if len(betas) != 2:
+        raise Error("invalid", f"bad value: betas, expected two numbers from 0 to below 1, got {len(betas)}")
+
+
 def check_batch(ids, targets, config):
     """What a device would answer with nonsense, or with an error of its own: ids beyond the vocabulary, too many places."""
     shape = tuple(np.shape(ids))
@@ -167,6 +201,8 @@ def check_batch(ids, targets, config):
         if isinstance(values, Tensor):
             continue  # on a device: not fetched for this
         values = np.asarray(values)
+        if values.dtype.kind not in "iu":
+            raise Error("invalid", f"bad batch: {name}, expected integers, got {values.dtype}")
         bad = (values >= config.vocab_size) | (False if least is None else values < least)
         if bad.any():
             row, place = (int(i[0]) for i in np.nonzero(bad))
@@ -176,3 +212,8 @@ def check_batch(ids, targets, config):
 
 def _tensor(values):
     return values if values is None or isinstance(values, Tensor) else Tensor(np.ascontiguousarray(values))
+
+
+def _ids(values):
+    """Whole numbers of any type of numpy's: those of token files are uint16."""
+    return _tensor(values if values is None or isinstance(values, Tensor) else np.asarray(values).astype(np.int32))
