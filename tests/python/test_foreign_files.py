@@ -155,7 +155,7 @@ def test_a_small_pickle_takes_no_great_work(name, tmp_path):
 
 def test_calls_do_not_copy_their_arguments(tmp_path):
     """A long tuple that is given to a function again and again."""
-    pickle = b"ctorch\nSize\nq\x00K\x00q\x05(" + b"h\x05" * 1500000 + b"tq\x01" + b"0h\x00h\x01R" * 400000 + b"0N"
+    pickle = b"ctorch\nSize\nq\x000K\x00q\x050(" + b"h\x05" * 1500000 + b"tq\x01" + b"0h\x00h\x01R" * 400000 + b"0N"
     ok("inspect", "checkpoint", in_zip(pickle, tmp_path / "x.pt"), timeout=60)
 
 
