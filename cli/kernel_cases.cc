@@ -20,9 +20,17 @@ constexpr int64_t kInner = 4 * kWidth;
 
 const Operand kNone{.shape = {1}, .absent = true};
 
+std::string product_shape(int64_t K, int64_t N) { return fmt::format("{}x{}x{}", kTokens, K, N); }
+
+std::vector<KernelCase> joined(std::initializer_list<std::vector<KernelCase>> lists) {
+  std::vector<KernelCase> out;
+  for (const std::vector<KernelCase>& list : lists) out.insert(out.end(), list.begin(), list.end());
+  return out;
+}
+
 void add_gemms(std::vector<KernelCase>& cases, int64_t K, int64_t N, int64_t per_step) {
   const Operand x{{kTokens, K}}, dy{{kTokens, N}}, weight{{K, N}, true}, bias{{N}};
-  const std::string shape = fmt::format("{}x{}x{}", kTokens, K, N);
+  const std::string shape = product_shape(K, N);
   cases.push_back({Op::linear, shape, {x, weight, N == kVocab ? kNone : bias, kNone}, {dy}, NoAttrs{}, per_step});
   cases.push_back({Op::linear_bwd_input, shape, {dy, weight, kNone}, {x}, NoAttrs{}, per_step});
   cases.push_back({Op::linear_bwd_weight, shape, {x, dy, kNone}, {weight}, NoAttrs{}, per_step});
@@ -54,32 +62,31 @@ std::vector<KernelCase> cell_cases() {
   const Operand sample{{1}, false, Dtype::i64, Fill::one};
   const Operand logits{{std::min(kTokens, kHeadRows), kVocab}};
   const std::string qkv = fmt::format("{}x{}x3*{}", kTokens, kWidth, kWidth);
-  const auto shape = [](int64_t K, int64_t N) { return fmt::format("{}x{}x{}", kTokens, K, N); };
   return {{Op::linear_qkv,
            qkv,
            {x, channel, channel, square, channel, square, channel, square, channel},
            {x, x, x, row, row},
            LayerNormAttrs{}},
           {Op::linear_gelu,
-           shape(kWidth, kInner),
+           product_shape(kWidth, kInner),
            {x, channel, channel, fc, wide},
            {inner, inner, row, row},
            LinearGeluAttrs{}},
           {.op = Op::linear_dropout,
-           .shape = shape(kInner, kWidth),
+           .shape = product_shape(kInner, kWidth),
            .in = {inner, proj, channel, x, rng, sample},
            .out = {x},
            .attrs = DropoutAttrs{0.1, 0, true},
            .in_place = {{0, 3}}},
-          {Op::linear_bwd_gelu, shape(kInner, kWidth), {x, proj, inner}, {inner}, GeluAttrs{}},
-          {Op::linear_bwd_params, shape(kWidth, kInner), {x, inner, kNone, kNone}, {fc, wide}},
+          {Op::linear_bwd_gelu, product_shape(kInner, kWidth), {x, proj, inner}, {inner}, GeluAttrs{}},
+          {Op::linear_bwd_params, product_shape(kWidth, kInner), {x, inner, kNone, kNone}, {fc, wide}},
           {Op::qkv_bwd_input, qkv, {x, x, x, square, square, square, kNone}, {x}},
           {Op::qkv_bwd_params,
            qkv,
            {x, x, x, x, kNone, kNone, kNone, kNone, kNone, kNone},
            {square, channel, square, channel, square, channel}},
-          {Op::head_loss, shape(kWidth, kVocab), {x, table, ids}, {row, logits}},
-          {Op::head, shape(kWidth, kVocab), {x, table, ids, row, kNone, kNone}, {row, x, table, logits}}};
+          {Op::head_loss, product_shape(kWidth, kVocab), {x, table, ids}, {row, logits}},
+          {Op::head, product_shape(kWidth, kVocab), {x, table, ids, row, kNone, kNone}, {row, x, table, logits}}};
 }
 
 std::vector<KernelCase> row_cases() {
@@ -209,17 +216,12 @@ std::vector<KernelCase> gemm_cases() {
 }
 
 std::vector<KernelCase> other_cases() {
-  std::vector<KernelCase> cases = attention_cases();
-  for (std::vector<KernelCase> more : {cell_cases(), row_cases(), element_cases()})
-    cases.insert(cases.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
-  return cases;
+  return joined({attention_cases(), cell_cases(), row_cases(), element_cases()});
 }
 
 std::vector<KernelCase> narrow_cases(Isa isa, Dtype precision) {
   const Arithmetic arithmetic = choose_arithmetic(isa, precision, false).arithmetic;
-  std::vector<KernelCase> cases = gemm_cases();
-  for (std::vector<KernelCase> more : {attention_cases(), cell_cases()})
-    cases.insert(cases.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+  std::vector<KernelCase> cases = joined({gemm_cases(), attention_cases(), cell_cases()});
   for (KernelCase& wanted : cases) {
     wanted.precision = precision;
     wanted.arithmetic = arithmetic;

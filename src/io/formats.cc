@@ -115,16 +115,14 @@ void check_for_mindspore(const std::vector<TensorEntry>& entries, const std::map
 
 SafetensorsWriter safetensors_writer(AtomicFile& file, const std::vector<TensorEntry>& entries, bool mindspore) {
   std::map<std::string, std::string> metadata{{"format", mindspore ? "ms" : "pt"}};
-  TensorContent names;
   for (const TensorEntry& entry : entries) {
     if (safetensors_bits(entry.dtype) == 0 || entry.name == "__metadata__")
       throw_error(ErrorCode::unsupported, "cannot write safetensors file: {}: tensor {}: expected {}, got {}",
                   file.path(), quote_text(entry.name),
                   entry.name == "__metadata__" ? "another name" : "a type of safetensors",
                   entry.name == "__metadata__" ? "a reserved one" : entry.dtype);
-    names.tensors.push_back({entry.name, entry.dtype, {}, {}, {}, 0});
   }
-  check_names(names, file.path());
+  check_names(entries, file.path());
   if (mindspore) check_for_mindspore(entries, metadata, file.path());
   return {file, entries, std::move(metadata)};
 }

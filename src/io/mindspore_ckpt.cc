@@ -20,8 +20,6 @@ constexpr std::string_view kTrailer = "crc_num";
 constexpr size_t kTrailerSize = 17;
 constexpr std::byte kRecord{0x0A};
 
-std::string_view text_of(Bytes bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
-
 // A varint of at most 64 bits; takes it off `rest`. Nothing where it is cut or longer.
 std::optional<uint64_t> take_varint(Bytes& rest) {
   uint64_t value = 0;
@@ -119,7 +117,7 @@ void read_tensor(Bytes bytes, const std::string& what, Record& record) {
         add_dim(record, *value, message);
       }
     } else if (field->number == 2 && field->is_bytes) {
-      record.type = text_of(field->bytes);
+      record.type = as_text(field->bytes);
       record.has_type = true;
     } else if (field->number == 3 && field->is_bytes) {
       record.content = field->bytes;
@@ -135,7 +133,7 @@ Record read_record(Bytes bytes, const std::string& where, int64_t offset) {
   bool has_tensor = false;
   while (const std::optional<Field> field = message.next()) {
     if (field->number == 1 && field->is_bytes) {
-      out.tag = text_of(field->bytes);
+      out.tag = as_text(field->bytes);
       out.has_tag = true;
       what = fmt::format("{}: tensor {}", where, quote_text(out.tag));
     } else if (field->number == 2 && field->is_bytes) {
@@ -212,7 +210,7 @@ class CkptReader {
     body_ = file;
     if (file.size() < kTrailerSize) return;
     const Bytes trailer = file.last(kTrailerSize);
-    if (text_of(trailer.first(kTrailer.size())) != kTrailer) return;
+    if (as_text(trailer.first(kTrailer.size())) != kTrailer) return;
     uint64_t sum = 0;
     for (const std::byte b : trailer.last(8)) sum = sum << 8 | std::to_integer<uint64_t>(b);
     body_ = file.first(file.size() - kTrailerSize);
@@ -334,12 +332,8 @@ TensorContent parse_ckpt(std::span<const std::byte> file, const std::string& whe
 
 CkptWriter::CkptWriter(AtomicFile& file, std::vector<TensorEntry> entries, const CkptOptions& options)
     : file_(file), entries_(std::move(entries)), options_(options) {
-  TensorContent names;
-  for (const TensorEntry& entry : entries_) {
-    writable_type(entry, file.path());
-    names.tensors.push_back({entry.name, entry.dtype, {}, {}, {}, 0});
-  }
-  check_names(names, file.path());
+  for (const TensorEntry& entry : entries_) writable_type(entry, file.path());
+  check_names(entries_, file.path());
   begin();
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "io/little_endian.h"
 #include "io/quote.h"
 
 namespace lamina {
@@ -127,7 +128,7 @@ class Machine {
   std::string_view take(uint64_t count) {
     if (count > bytes_.size() - at_)
       fail(fmt::format("truncated: expected {} bytes more, got {}", count, bytes_.size() - at_));
-    const std::string_view out(reinterpret_cast<const char*>(bytes_.data()) + at_, count);
+    const std::string_view out = as_text(bytes_.subspan(at_, count));
     at_ += count;
     return out;
   }
@@ -140,8 +141,7 @@ class Machine {
   }
 
   std::string_view line() {
-    const std::string_view rest(reinterpret_cast<const char*>(bytes_.data()) + at_,
-                                std::min(bytes_.size() - at_, kMaxLine));
+    const std::string_view rest = as_text(bytes_.subspan(at_, std::min(bytes_.size() - at_, kMaxLine)));
     const size_t end = rest.find('\n');
     if (end == std::string_view::npos) fail(fmt::format("expected a line of at most {} bytes, got more", kMaxLine));
     at_ += end + 1;

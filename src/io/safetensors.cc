@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "io/json.h"
+#include "io/little_endian.h"
 #include "io/pages.h"
 #include "io/quote.h"
 #include "io/sniff.h"
@@ -227,13 +228,9 @@ class HeaderReader {
 
 // Π shape × bits ÷ 8, or nothing where it does not fit or is no whole number of bytes.
 std::optional<int64_t> byte_count(const std::vector<int64_t>& shape, int64_t bits) {
-  int64_t product = bits;
-  for (const int64_t size : shape)
-    if (size == 0) return 0;
-  for (const int64_t size : shape)
-    if (__builtin_mul_overflow(product, size, &product)) return std::nullopt;
-  if (product % 8 != 0) return std::nullopt;
-  return product / 8;
+  const std::optional<int64_t> all = packed_bytes(shape, bits);
+  if (!all || *all % 8 != 0) return std::nullopt;
+  return *all / 8;
 }
 
 // The range of one tensor against its shape and the data that is there.
@@ -293,8 +290,7 @@ int64_t header_length(std::span<const std::byte> file, const std::string& where,
     throw Error(ErrorCode::invalid,
                 fmt::format("truncated safetensors file: {}: expected at least 8 bytes, got {}", where, file.size()),
                 hint);
-  uint64_t length = 0;
-  for (size_t i = 8; i-- > 0;) length = length << 8 | std::to_integer<uint64_t>(file[i]);
+  const auto length = read_le<uint64_t>(file, 0);
   if (length > file.size() - 8)
     throw Error(ErrorCode::invalid,
                 fmt::format("bad safetensors file: {}: expected the {} bytes of a header, got a file of {}", where,

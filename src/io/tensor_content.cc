@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string_view>
+#include <utility>
 
 #include "base/error.h"
 #include "io/element_type.h"
@@ -83,6 +84,18 @@ void check_mindspore_sum(const TensorContent& content, const std::string& stated
                 quote_text(stated, 40), sum);
 }
 
+void check_names(std::vector<std::string_view> names, const std::string& where) {
+  for (const std::string_view name : names)
+    if (find_invalid_utf8(name) != kNoFault || name.find('\0') != std::string_view::npos)
+      throw_error(ErrorCode::invalid, "bad name of a tensor: {}: expected UTF-8 without zero bytes, got {}", where,
+                  quote_text(name));
+  std::sort(names.begin(), names.end());
+  const auto twice = std::adjacent_find(names.begin(), names.end());
+  if (twice != names.end())
+    throw_error(ErrorCode::invalid, "duplicate name: {}: expected each name once, got {} twice", where,
+                quote_text(*twice));
+}
+
 }  // namespace
 
 std::optional<int64_t> packed_bytes(std::span<const int64_t> shape, int64_t width) {
@@ -104,15 +117,14 @@ void check_names(const TensorContent& content, const std::string& where) {
   names.reserve(content.tensors.size() + content.values.size());
   for (const StoredTensor& tensor : content.tensors) names.push_back(tensor.name);
   for (const StoredValue& value : content.values) names.push_back(value.name);
-  for (const std::string_view name : names)
-    if (find_invalid_utf8(name) != kNoFault || name.find('\0') != std::string_view::npos)
-      throw_error(ErrorCode::invalid, "bad name of a tensor: {}: expected UTF-8 without zero bytes, got {}", where,
-                  quote_text(name));
-  std::sort(names.begin(), names.end());
-  const auto twice = std::adjacent_find(names.begin(), names.end());
-  if (twice != names.end())
-    throw_error(ErrorCode::invalid, "duplicate name: {}: expected each name once, got {} twice", where,
-                quote_text(*twice));
+  check_names(std::move(names), where);
+}
+
+void check_names(const std::vector<TensorEntry>& entries, const std::string& where) {
+  std::vector<std::string_view> names;
+  names.reserve(entries.size());
+  for (const TensorEntry& entry : entries) names.push_back(entry.name);
+  check_names(std::move(names), where);
 }
 
 void check_sums(const TensorContent& content, const std::string& where) {

@@ -58,7 +58,8 @@ struct TensorContent {
   std::vector<StoredSum> sums;
 };
 
-// Π shape × width, or nothing where it goes beyond 2^63 - 1. A zero dimension makes it 0, whatever the others are.
+// Π shape × width, in the unit of `width`, or nothing where it goes beyond 2^63 - 1. A zero dimension makes it 0,
+// whatever the others are.
 std::optional<int64_t> packed_bytes(std::span<const int64_t> shape, int64_t width);
 
 // Calls `sink` with the tensor's packed bytes in order, some megabytes at a time: where they lie if they are packed,
@@ -68,6 +69,7 @@ void for_each_part(const StoredTensor& tensor, const PartSink& sink);
 
 // Throws Error(invalid) that names the file where a name comes twice, is no UTF-8 or holds a zero byte.
 void check_names(const TensorContent& content, const std::string& where);
+void check_names(const std::vector<TensorEntry>& entries, const std::string& where);
 
 // Reads all bytes that the file states a sum of. Throws Error(invalid) where one is wrong.
 void check_sums(const TensorContent& content, const std::string& where);

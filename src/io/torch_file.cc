@@ -23,8 +23,6 @@ constexpr std::string_view kMagic = "\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19";
   throw_error(ErrorCode::invalid, "bad torch file: {}: {}", where, what);
 }
 
-std::string_view text_of(Bytes bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
-
 // The folder in the archive that everything lies in.
 std::string_view folder_of(const std::vector<ZipEntry>& entries, const std::string& where) {
   std::string_view folder;
@@ -53,8 +51,8 @@ class Archive {
       const std::string_view name = entry.name.substr(folder_.size());
       if (name == "constants.pkl" || name.starts_with("code/"))
         fail(where, "expected tensors of torch.save, got a TorchScript program");
-      if (name == "byteorder" && text_of(entry.bytes) != "little")
-        fail(where, fmt::format("byteorder: expected little, got {}", quote_text(text_of(entry.bytes), 20)));
+      if (name == "byteorder" && as_text(entry.bytes) != "little")
+        fail(where, fmt::format("byteorder: expected little, got {}", quote_text(as_text(entry.bytes), 20)));
     }
   }
 

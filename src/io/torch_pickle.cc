@@ -285,15 +285,19 @@ class TreeReader {
 
   // ---- numbers of NumPy: scalar(dtype(name, …) with its state, bytes)
 
+  std::string short_text(const PickleNode& node) const {
+    if (node.text.size() > kMaxScalar) fail(node, "scalar: expected a few bytes, got more");
+    return node.kind == PickleKind::bytes ? std::string(node.text) : text_of(node);
+  }
+
   // Bytes, or a text whose letters are bytes: encode(text, "latin1"), as protocol 2 writes them.
   std::string raw_bytes(const PickleNode& node) const {
-    if (node.kind == PickleKind::bytes) return std::string(node.text.substr(0, kMaxScalar));
+    if (node.kind == PickleKind::bytes) return short_text(node);
     if (node.kind != PickleKind::call || pickle_[node.items[0]].text != "_codecs.encode")
       fail(node, "scalar: expected bytes, got another value");
     const std::vector<PickleId>& given = arguments(node, 2);
-    if (pickle_[given[0]].text.size() > kMaxScalar) fail(node, "scalar: expected a few bytes, got more");
     if (pickle_[given[1]].text != "latin1") fail(node, "_codecs.encode: expected latin1, got another code");
-    const std::string text = text_of(pickle_[given[0]]);
+    const std::string text = short_text(pickle_[given[0]]);
     std::string out;
     for (size_t at = 0; at < text.size();) {
       const Utf8Char next = decode_utf8(text, at);

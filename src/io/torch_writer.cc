@@ -88,15 +88,13 @@ TorchWriter::TorchWriter(AtomicFile& file, std::vector<TensorEntry> entries, con
   std::string pickle =
       "\x80\x02"
       "ccollections\nOrderedDict\n)R(";
-  TensorContent names;
   for (size_t i = 0; i < entries_.size(); ++i) {
     const ElementType& type = writable_type(entries_[i], file.path());
     const std::optional<int64_t> bytes = packed_bytes(entries_[i].shape, type.bytes);
     LAMINA_CHECK(bytes.has_value(), "shape of {}", entries_[i].name);
     put_tensor(pickle, entries_[i], type, *bytes, i);
-    names.tensors.push_back({entries_[i].name, entries_[i].dtype, {}, {}, {}, *bytes});
   }
-  check_names(names, file.path());
+  check_names(entries_, file.path());
   add("data.pkl", pickle + "u.");
   add("byteorder", "little");
   next();

@@ -87,7 +87,7 @@ Stated read_stated(Bytes directory, size_t& at, const std::string& where) {
   const size_t size = kCentralSize + name + extra + read_le<uint16_t>(directory, at + 32);
   if (size > directory.size() - at)
     fail(where, fmt::format("directory: expected {} bytes at {}, got {}", size, at, directory.size() - at));
-  Stated out{.name = {reinterpret_cast<const char*>(directory.data()) + at + kCentralSize, name},
+  Stated out{.name = as_text(directory.subspan(at + kCentralSize, name)),
              .flags = read_le<uint16_t>(directory, at + 8),
              .method = read_le<uint16_t>(directory, at + 10),
              .crc32 = read_le<uint32_t>(directory, at + 16),
@@ -115,7 +115,7 @@ Bytes locate(Bytes file, const Stated& entry, const std::string& where) {
   const uint64_t begin = entry.offset + kLocalSize + name + extra;
   if (begin > file.size() || entry.size > file.size() - begin)
     fail(where, fmt::format("{}: expected {} bytes at {}, got a file of {}", what, entry.size, begin, file.size()));
-  const std::string_view local(reinterpret_cast<const char*>(file.data()) + entry.offset + kLocalSize, name);
+  const std::string_view local = as_text(file.subspan(entry.offset + kLocalSize, name));
   if (local != entry.name || read_le<uint16_t>(file, entry.offset + 8) != entry.method)
     fail(where, fmt::format("{}: expected the same in its own header, got {}", what, quote_text(local)));
   return file.subspan(begin, entry.size);

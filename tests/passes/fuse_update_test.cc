@@ -10,22 +10,11 @@
 #include "base/error.h"
 #include "base/rng.h"
 #include "graph/text.h"
-#include "passes/pass.h"
+#include "passes/pass_runner.h"
 #include "reference/interpreter.h"
 
 namespace lamina {
 namespace {
-
-Graph run(std::string_view name, Graph graph) {
-  for (const Pass& pass : memory_passes())
-    if (pass.name == name) {
-      std::vector<PassRecord> records;
-      run_passes(graph, {&pass, 1}, {.panel_width = 16}, {.skip = {}, .check_claims = true, .observe = {}}, records);
-      return graph;
-    }
-  ADD_FAILURE() << "no pass " << name;
-  return graph;
-}
 
 std::string replaced(std::string text, std::string_view from, std::string_view to) {
   const size_t at = text.find(from);
@@ -33,8 +22,7 @@ std::string replaced(std::string text, std::string_view from, std::string_view t
   return text.replace(at, from.size(), to);
 }
 
-// The end of a backward pass: dx is made of the weight, then the gradient of the weight, its norm and its update.
-const std::string kBefore = R"(graph g
+const std::string kDeclared = R"(graph g
 persistent w: f32[5x400] panel16 parameters
 persistent m: f32[5x400] panel16 optimizer
 persistent v: f32[5x400] panel16 optimizer
@@ -42,13 +30,9 @@ input x: f32[3x5] io
 input dy: f32[3x400] io
 input hyper: f32[3] io
 input one: f32[1] io
-0 input = linear_bwd_input(dy, w, -) -> dx: f32[3x5] activations
-1 params = linear_bwd_params(x, dy, -, -) -> dw: f32[5x400] panel16 gradients, db: f32[400] gradients
-2 squares = square_sum(dw) -> s: f32[1] workspace
-3 norm = norm(s) -> grad_norm: f32[1] workspace
-4 update = adamw(w, m, v, dw, hyper, -) {beta1=0.9, beta2=0.999, eps=1e-08, weight_decay=0.1} -> w2: f32[5x400] panel16 parameters on w, m2: f32[5x400] panel16 optimizer on m, v2: f32[5x400] panel16 optimizer on v
-5 seen = square_sum(one) -> s2: f32[1] workspace
-output dx
+)";
+
+const std::string kOutputs = R"(output dx
 output db
 output grad_norm
 output w2
@@ -57,26 +41,20 @@ output v2
 output s2
 )";
 
-const std::string kAfter = R"(graph g
-persistent w: f32[5x400] panel16 parameters
-persistent m: f32[5x400] panel16 optimizer
-persistent v: f32[5x400] panel16 optimizer
-input x: f32[3x5] io
-input dy: f32[3x400] io
-input hyper: f32[3] io
-input one: f32[1] io
-0 input = linear_bwd_input(dy, w, -) -> dx: f32[3x5] activations
+// The end of a backward pass: dx is made of the weight, then the gradient of the weight, its norm and its update.
+const std::string kBefore = kDeclared + R"(0 input = linear_bwd_input(dy, w, -) -> dx: f32[3x5] activations
+1 params = linear_bwd_params(x, dy, -, -) -> dw: f32[5x400] panel16 gradients, db: f32[400] gradients
+2 squares = square_sum(dw) -> s: f32[1] workspace
+3 norm = norm(s) -> grad_norm: f32[1] workspace
+4 update = adamw(w, m, v, dw, hyper, -) {beta1=0.9, beta2=0.999, eps=1e-08, weight_decay=0.1} -> w2: f32[5x400] panel16 parameters on w, m2: f32[5x400] panel16 optimizer on m, v2: f32[5x400] panel16 optimizer on v
+5 seen = square_sum(one) -> s2: f32[1] workspace
+)" + kOutputs;
+
+const std::string kAfter = kDeclared + R"(0 input = linear_bwd_input(dy, w, -) -> dx: f32[3x5] activations
 6 params = linear_bwd_update(x, dy, hyper, w, m, v) {beta1=0.9, beta2=0.999, eps=1e-08, weight_decay=0.1} -> w2: f32[5x400] panel16 parameters on w, m2: f32[5x400] panel16 optimizer on m, v2: f32[5x400] panel16 optimizer on v, s: f32[5x2] workspace, db: f32[400] gradients
 3 norm = norm(s) -> grad_norm: f32[1] workspace
 5 seen = square_sum(one) -> s2: f32[1] workspace
-output dx
-output db
-output grad_norm
-output w2
-output m2
-output v2
-output s2
-)";
+)" + kOutputs;
 
 using Outputs = std::map<std::string, std::vector<double>>;
 
@@ -109,7 +87,7 @@ void expect_same_meaning(const Graph& before, const Graph& after) {
 
 TEST(FuseUpdate, TakesTheUpdateToTheGradient) {
   const Graph before = parse_graph(kBefore);
-  const Graph after = run("fuse_update", before);
+  const Graph after = run_pass("fuse_update", before);
   EXPECT_EQ(to_text(after), kAfter);
   expect_same_meaning(before, after);
 }
@@ -124,7 +102,7 @@ TEST(FuseUpdate, LeavesWhatItMustNotTouch) {
   };
   for (const std::string& text : cases) {
     const Graph before = parse_graph(replaced(text, "input one", "input dy_row: f32[400] io\ninput one"));
-    EXPECT_EQ(to_text(run("fuse_update", before)), to_text(before)) << text;
+    EXPECT_EQ(to_text(run_pass("fuse_update", before)), to_text(before)) << text;
   }
 }
 
@@ -139,7 +117,7 @@ TEST(FuseUpdate, GoesBehindWhatReadsTheOldWeight) {
                  "2 squares =", fmt::format("6 late = square_sum({}) -> s3: f32[1] workspace\n2 squares =", moment))));
   for (const Graph& before : graphs) {
     verify(before);
-    const Graph after = run("fuse_update", before);
+    const Graph after = run_pass("fuse_update", before);
     EXPECT_EQ(after.nodes[before.nodes.size() == 6 ? 1 : 2].op, Op::linear_bwd_update) << to_text(after);
     expect_same_meaning(before, after);
   }
@@ -151,11 +129,11 @@ TEST(FuseUpdate, LeavesWhatCannotGoBehindIt) {
   std::swap(before.nodes[0], before.nodes[1]);                                        // params, input, …
   std::rotate(before.nodes.begin() + 1, before.nodes.end() - 1, before.nodes.end());  // params, seen, input, …
   verify(before);
-  EXPECT_EQ(to_text(run("fuse_update", before)), to_text(before));
+  EXPECT_EQ(to_text(run_pass("fuse_update", before)), to_text(before));
 }
 
 TEST(FuseUpdate, TheVerifierRefusesAReaderBehindTheUpdate) {
-  Graph graph = run("fuse_update", parse_graph(kBefore));
+  Graph graph = run_pass("fuse_update", parse_graph(kBefore));
   std::swap(graph.nodes[0], graph.nodes[1]);
   try {
     verify(graph);
@@ -188,7 +166,7 @@ output w2
 output m2
 output v2
 )");
-  const Graph after = run("share_storage", run("order_for_memory", before));
+  const Graph after = run_pass("share_storage", run_pass("order_for_memory", before));
   const auto place = [&](Op op) {
     return std::find_if(after.nodes.begin(), after.nodes.end(), [op](const Node& node) { return node.op == op; });
   };

@@ -9,26 +9,13 @@
 #include "base/rng.h"
 #include "graph/lifetime.h"
 #include "graph/text.h"
-#include "passes/pass.h"
+#include "passes/pass_runner.h"
 #include "reference/interpreter.h"
 
 namespace lamina {
 namespace {
 
 Graph parse(const char* text) { return parse_graph(text); }
-
-// Runs one pass by name, with the verifier and the check of its claim.
-Graph run(const char* name, Graph graph) {
-  for (std::span<const Pass> list : {forward_passes(), whole_passes(), memory_passes()})
-    for (const Pass& pass : list)
-      if (pass.name == name) {
-        std::vector<PassRecord> records;
-        run_passes(graph, {&pass, 1}, {.panel_width = 16}, {.skip = {}, .check_claims = true, .observe = {}}, records);
-        return graph;
-      }
-  ADD_FAILURE() << "no pass " << name;
-  return graph;
-}
 
 // Every output of both graphs, on the same random inputs.
 void expect_same_meaning(const Graph& before, const Graph& after) {
@@ -76,8 +63,8 @@ output pick
 
 TEST(FoldBranches, LeavesNoBranchAndNoIdentity) {
   const Graph before = parse(kBranches);
-  const Graph folded = run("fold_identities", run("fold_branches", before));
-  EXPECT_EQ(to_text(run("remove_dead", folded)), R"(graph g
+  const Graph folded = run_pass("fold_identities", run_pass("fold_branches", before));
+  EXPECT_EQ(to_text(run_pass("remove_dead", folded)), R"(graph g
 input x: f32[1x2x4] io
 4 other = gelu(x) {tanh=false} -> other: f32[1x2x4] activations
 output other
@@ -85,7 +72,7 @@ output other
 }
 
 TEST(FoldIdentities, KeepsDropoutThatActs) {
-  const Graph graph = run("fold_identities", parse(R"(graph g
+  const Graph graph = run_pass("fold_identities", parse(R"(graph g
 input x: f32[1x2x4] io
 input rng: i64[2] io
 input sample: i64[1] io
@@ -111,7 +98,7 @@ output t
 output before
 output after
 )");
-  const Graph after = run("merge_duplicates", before);
+  const Graph after = run_pass("merge_duplicates", before);
   EXPECT_EQ(after.nodes.size(), before.nodes.size() - 1);
   expect_same_meaning(before, after);
 }
@@ -130,7 +117,7 @@ output out
 
 TEST(FuseAccumulate, AdditionsMoveIntoTheProducer) {
   const Graph before = parse(kSums);
-  const Graph after = run("fuse_accumulate", before);
+  const Graph after = run_pass("fuse_accumulate", before);
   expect_same_meaning(before, after);
   EXPECT_EQ(to_text(after), R"(graph g
 input x: f32[2x3] io
@@ -155,7 +142,7 @@ output s
 output y
 )");
   // y is an output: it must keep its value, and so the sum its node.
-  const Graph after = run("fuse_accumulate", graph);
+  const Graph after = run_pass("fuse_accumulate", graph);
   expect_same_meaning(graph, after);
 }
 
@@ -175,7 +162,7 @@ persistent v: f32[3x20] optimizer
 5 u = adamw(w, m, v, g, hyper, f) {beta1=0.9, beta2=0.99, eps=1e-08, weight_decay=0.1} -> p: f32[3x20] parameters on w, pm: f32[3x20] optimizer on m, pv: f32[3x20] optimizer on v
 output p
 )");
-  const Graph after = run("set_layout", before);
+  const Graph after = run_pass("set_layout", before);
   for (const char* name : {"w", "m", "v", "g", "p", "pm", "pv"})
     EXPECT_EQ(after[after.find(name)].type.layout, Layout::panel(16)) << name;
   for (const char* name : {"x", "y", "q", "hyper"})
@@ -196,7 +183,7 @@ persistent thin: f32[100x1] parameters
 4 s = add(ra, rb) -> s: f32[4x1] activations
 output s
 )");
-  const Graph after = run("order_for_memory", before);
+  const Graph after = run_pass("order_for_memory", before);
   EXPECT_LT(live_peak(transient_lifetimes(after), after.nodes.size()).bytes,
             live_peak(transient_lifetimes(before), before.nodes.size()).bytes);
   expect_same_meaning(before, after);
@@ -212,7 +199,7 @@ input x: f32[4] io
 4 out = scale(s) {factor=5} -> out: f32[4] activations
 output out
 )");
-  const Graph after = run("share_storage", before);
+  const Graph after = run_pass("share_storage", before);
   EXPECT_EQ(after[after.find("a")].storage_of, ValueId::none);  // never an input of the program
   EXPECT_EQ(after[after.find("b")].storage_of, ValueId::none);  // a is read again
   EXPECT_EQ(after[after.find("c")].storage_of, after.find("a"));
@@ -221,7 +208,7 @@ output out
 }
 
 TEST(ShareStorage, NotWhereTheOpReadsTheSameStorageElsewhere) {
-  const Graph after = run("share_storage", parse(R"(graph g
+  const Graph after = run_pass("share_storage", parse(R"(graph g
 input x: f32[2x4] io
 persistent w: f32[4x4] parameters
 0 a = scale(x) {factor=2} -> a: f32[2x4] activations

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 CHILD = Path(__file__).with_name("mindspore_child.py")
@@ -16,6 +17,10 @@ def mindspore_python():
     local = ROOT / ".venv" / "mindspore"
     whole = (local / "requirements.sha256").exists()
     return os.environ.get("LAMINA_MINDSPORE_PYTHON") or (str(local / "bin" / "python") if whole else None)
+
+
+NO_MINDSPORE = "no MindSpore: neither .venv/mindspore nor LAMINA_MINDSPORE_PYTHON"
+needs_mindspore = pytest.mark.skipif(mindspore_python() is None, reason=NO_MINDSPORE)
 
 
 def run_child(name, folder, task):

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from mindspore_support import mindspore_python
+from mindspore_support import NO_MINDSPORE, mindspore_python
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```$", re.M | re.S)
@@ -33,7 +33,7 @@ def test_commands_of_a_page_run(page, tmp_path):
     environment = dict(os.environ, LAMINA_SOURCE=str(ROOT), PATH=f"{binary.parent}:{os.environ['PATH']}")
     if '"$LAMINA_MINDSPORE_PYTHON"' in page.read_text(encoding="utf-8"):
         if mindspore_python() is None:
-            pytest.skip("no MindSpore: neither .venv/mindspore nor LAMINA_MINDSPORE_PYTHON")
+            pytest.skip(NO_MINDSPORE)
         environment["LAMINA_MINDSPORE_PYTHON"] = mindspore_python()
     done = subprocess.run([sys.executable, "-c", script_of(page)], cwd=tmp_path, env=environment, capture_output=True,
                           text=True, timeout=600)

@@ -11,7 +11,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from cli_support import ROOT, fails, ok, ok_json
+from cli_support import fails, ok, ok_json
+from mindspore_support import mindspore_python, needs_mindspore
 
 
 @pytest.fixture(scope="module")
@@ -228,15 +229,6 @@ def test_c19_every_bf16_word_through_every_format(rewrite, tmp_path):
 
 
 # ---- MindSpore, in a Python of its own
-
-def mindspore_python():
-    local = ROOT / ".venv" / "mindspore"
-    whole = (local / "requirements.sha256").exists()
-    return os.environ.get("LAMINA_MINDSPORE_PYTHON") or (str(local / "bin" / "python") if whole else None)
-
-
-needs_mindspore = pytest.mark.skipif(mindspore_python() is None,
-                                     reason="no MindSpore: neither .venv/mindspore nor LAMINA_MINDSPORE_PYTHON")
 
 SAVE = """
 import sys, numpy as np, mindspore as ms

@@ -6,11 +6,11 @@ import pytest
 import test_parity
 import tiny
 import torch
-from mindspore_support import arrays, mindspore_python, run_children
+from mindspore_support import arrays, needs_mindspore, run_children
 from parity_support import Run
 from test_parity import EPS, UNIT, VARIANTS, Distances
 
-pytestmark = pytest.mark.skipif(mindspore_python() is None, reason="no MindSpore: neither .venv/mindspore nor LAMINA_MINDSPORE_PYTHON")
+pytestmark = needs_mindspore
 
 PLAIN = {f"graph{i}": [Run(seed=seed, config=VARIANTS[i], eps=EPS) for seed in range(3)] for i in range(3)}
 SHORT = {"pynative": [Run(seed=seed, steps=2, warmup=0, config=VARIANTS[1], eps=EPS) for seed in range(2)]}

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import tiny
 import torch
-from mindspore_support import mindspore_python, run_children
+from mindspore_support import needs_mindspore, run_children
 from safetensors.torch import load_file, save_file
 from test_cases import cases, has, manifest  # noqa: F401, fixtures
 from transformers import GPT2LMHeadModel
 
-pytestmark = pytest.mark.skipif(mindspore_python() is None, reason="no MindSpore: neither .venv/mindspore nor LAMINA_MINDSPORE_PYTHON")
+pytestmark = needs_mindspore
 
 CONFIGS = {
     "plain": {}, "sizes": {"n_head": 3}, "none": {"n_layer": 0}, "large": {"n_embd": 1 << 25}, "text": {"n_layer": "2"},

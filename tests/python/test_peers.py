@@ -6,12 +6,11 @@ import os
 import subprocess
 
 import numpy as np
-import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from cli_support import ROOT, tiny_config
-from mindspore_support import mindspore_python
+from mindspore_support import mindspore_python, needs_mindspore
 
 PEERS = ROOT / "bench" / "peers"
 OPTIONS = {"betas": [0.9, 0.99], "eps": 1e-8, "weight_decay": 0.1, "clip": 0.5}
@@ -80,7 +79,7 @@ def torch_losses(rows, dtype):
     return np.array(losses)
 
 
-@pytest.mark.skipif(mindspore_python() is None, reason="no MindSpore: neither .venv/mindspore nor LAMINA_MINDSPORE_PYTHON")
+@needs_mindspore
 def test_mindspores_steps_are_pytorchs(tmp_path):
     rows = np.random.default_rng(0).integers(0, 97, (3, SEQ + 1)).astype(np.int32)
     make_model().save_pretrained(tmp_path / "model")
