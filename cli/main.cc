@@ -4,7 +4,7 @@
 #include <new>
 
 #include "command.h"
-#include "io/hf_folder.h"
+#include "io/load_error.h"
 #include "signals.h"
 
 namespace {

@@ -9,7 +9,7 @@
 
 #include "compile.h"
 #include "io/hf_config.h"
-#include "io/hf_folder.h"
+#include "io/model_weights.h"
 #include "runtime/session.h"
 
 namespace lamina {

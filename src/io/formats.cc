@@ -72,13 +72,19 @@ WeightFiles open_index(const std::string& path) {
   const fs::path folder = fs::path(path).parent_path();
   WeightFiles out;
   std::vector<Shard> shards;
+  int64_t bytes = 0;
   for (const std::string& name : index.shards) {
     out.files.emplace_back((folder / name).string());
     shards.push_back({name, {}});
-    for (const StoredTensor& tensor : out.files.back().content().tensors) shards.back().tensors.push_back(tensor.name);
+    for (const StoredTensor& tensor : out.files.back().content().tensors) {
+      shards.back().tensors.push_back(tensor.name);
+      bytes += tensor.bytes;
+    }
   }
   const std::vector<NameProblem> problems = compare_with_index(shards, index);
   if (!problems.empty()) throw_problems(path, problems);
+  if (index.total_size && *index.total_size != bytes)
+    out.warnings.push_back(fmt::format("{}: total_size {}, the shards hold {} bytes", path, *index.total_size, bytes));
   return out;
 }
 

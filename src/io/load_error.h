@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "io/hf_names.h"
+#include "io/model_names.h"
 
 namespace lamina {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "io/hf_names.h"
+#include "io/model_names.h"
 
 namespace lamina {
 

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "io/hf_config.h"
 #include "io/hf_folder.h"
+#include "io/model_weights.h"
 
 namespace lamina {
 namespace {
@@ -54,8 +55,8 @@ ModelSource open_model(const std::string& name) {
 
 std::string load_weights(Session& session, const std::string& folder, const ModelConfig& config,
                          const std::vector<ParameterSpec>& specs, std::vector<std::string>& warnings) {
-  const HfWeights weights(folder, config);
-  weights.read(specs, [&](size_t spec, const float* data, int64_t stride_k, int64_t stride_n) {
+  const ModelWeights weights(folder, config);
+  weights.read([&](size_t spec, const float* data, int64_t stride_k, int64_t stride_n) {
     session.write(specs[spec].name, {data, stride_k, stride_n});
   });
   const LoadReport& report = weights.report();

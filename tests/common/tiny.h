@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "io/hf_folder.h"
+#include "io/model_weights.h"
 #include "model/config.h"
 #include "model/parameters.h"
 

@@ -25,9 +25,10 @@
 #include "io/formats.h"
 #include "io/hf_config.h"
 #include "io/hf_folder.h"
-#include "io/hf_names.h"
 #include "io/json.h"
 #include "io/llmc_checkpoint.h"
+#include "io/model_names.h"
+#include "io/model_weights.h"
 #include "io/safetensors.h"
 #include "io/small_bpe.h"
 #include "io/split.h"
@@ -174,7 +175,7 @@ inline void hf_names(std::string_view data) {
     }
     tensors.push_back(std::move(tensor));
   }
-  const NameMatch match = match_gpt2_names(tensors, test::tiny_config());
+  const NameMatch match = match_gpt2_names(tensors, test::tiny_config(), *find_profile("hf"));
   if (!match.problems.empty()) return;
   must(match.wanted.size() == 28, "all tensors of the model");
   std::vector<bool> used(tensors.size());
@@ -191,7 +192,7 @@ inline void hf_index(std::string_view data) {
   static const test::TempDir dir;
   dir.write("model.safetensors.index.json", data);
   dir.write("a.safetensors", test::tiny_safetensors({test::f32("x", {1}, {1})}));
-  must(!accepted([&] { HfWeights(dir.path(), test::tiny_config()); }), "no index makes one tensor a model");
+  must(!accepted([&] { ModelWeights(dir.path(), test::tiny_config()); }), "no index makes one tensor a model");
 }
 
 inline void tokenizer_json(std::string_view data) {

@@ -6,6 +6,7 @@
 
 #include "base/layout.h"
 #include "io/hf_config.h"
+#include "io/model_weights.h"
 #include "io/tiny.h"
 #include "io/widen.h"
 
@@ -26,10 +27,10 @@ using test::TinyTensor;
 // Every parameter as row-major (K, N).
 std::vector<std::vector<float>> parameters(const std::string& path, const ModelConfig& config,
                                            LoadReport* report = nullptr) {
-  const HfWeights weights(path, config);
+  const ModelWeights weights(path, config);
   const std::vector<ParameterSpec> specs = parameter_specs(config);
   std::vector<std::vector<float>> out(specs.size());
-  weights.read(specs, [&](size_t i, const float* data, int64_t stride_k, int64_t stride_n) {
+  weights.read([&](size_t i, const float* data, int64_t stride_k, int64_t stride_n) {
     EXPECT_TRUE(out[i].empty()) << "twice: " << specs[i].name;
     const Shape& shape = specs[i].shape;
     const int64_t K = shape.rank == 2 ? shape[0] : 1, N = shape.last();
@@ -129,8 +130,8 @@ TEST(HfFolder, PanelsPackStraightFromTheFile) {
   const TempDir dir;
   dir.write("model.safetensors", tiny_safetensors(tiny_tensors()));
   const std::vector<ParameterSpec> specs = parameter_specs(tiny_config());
-  HfWeights(dir.file("model.safetensors"), tiny_config())
-      .read(specs, [&](size_t i, const float* data, int64_t stride_k, int64_t stride_n) {
+  ModelWeights(dir.file("model.safetensors"), tiny_config())
+      .read([&](size_t i, const float* data, int64_t stride_k, int64_t stride_n) {
         if (specs[i].shape.rank != 2) return;
         const int64_t K = specs[i].shape[0], N = specs[i].shape[1];
         std::vector<float> panel(static_cast<size_t>(storage_elements(specs[i].shape, Layout::panel(16))));
@@ -286,7 +287,7 @@ TEST(HfFolder, ManyProblemsOneLineAndATable) {
   const TempDir dir;
   dir.write("model.safetensors", tiny_safetensors(file));
   try {
-    HfWeights weights(dir.path(), tiny_config());
+    ModelWeights weights(dir.path(), tiny_config());
     FAIL();
   } catch (const LoadError& error) {
     EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
@@ -303,15 +304,15 @@ TEST(HfFolder, PaddedVocabularyIsNamed) {
 
 TEST(HfFolder, FilesThatAreNotThere) {
   const TempDir dir;
-  const auto open = [&] { HfWeights(dir.path(), tiny_config()); };
+  const auto open = [&] { ModelWeights(dir.path(), tiny_config()); };
   expect_error(open, ErrorCode::io, {dir.path(), "model.safetensors"});
   dir.write("pytorch_model.bin", "\x80\x02}q.");
-  expect_error(open, ErrorCode::unsupported, {"pytorch_model.bin", "pickle"});
+  expect_error(open, ErrorCode::invalid, {"pytorch_model.bin", "bad pickle", "truncated"});
   dir.write("pytorch_model.bin", "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 548105171\n");
   expect_error(open, ErrorCode::invalid, {"pytorch_model.bin", "Git LFS pointer", "548105171"});
-  expect_error([&] { HfWeights(dir.file("pytorch_model.bin"), tiny_config()); }, ErrorCode::invalid,
+  expect_error([&] { ModelWeights(dir.file("pytorch_model.bin"), tiny_config()); }, ErrorCode::invalid,
                {"pytorch_model.bin", "Git LFS pointer"});
-  expect_error([&] { HfWeights(dir.file("none.safetensors"), tiny_config()); }, ErrorCode::io, {"none.safetensors"});
+  expect_error([&] { ModelWeights(dir.file("none.safetensors"), tiny_config()); }, ErrorCode::io, {"none.safetensors"});
   dir.write("model.safetensors", "");
   expect_error(open, ErrorCode::invalid, {"model.safetensors", "0", "8"});
 }
@@ -340,7 +341,7 @@ TEST(HfFolder, C14Shards) {
   const auto refuse = [](const std::function<void(Shards&, Index&)>& edit, const std::vector<std::string>& words) {
     const TempDir dir;
     write_shards(dir, edit);
-    expect_error([&] { HfWeights(dir.path(), tiny_config()); }, ErrorCode::invalid, words);
+    expect_error([&] { ModelWeights(dir.path(), tiny_config()); }, ErrorCode::invalid, words);
   };
   const TempDir sound;
   write_shards(sound, [](Shards&, Index&) {});
@@ -394,10 +395,11 @@ TEST(HfFolder, BadIndexes) {
   const TempDir dir;
   for (const std::string text : {"[]", "{}", R"({"weight_map":[]})", R"({"weight_map":{"a":1}})", "{"}) {
     dir.write("model.safetensors.index.json", text);
-    expect_error([&] { HfWeights(dir.path(), tiny_config()); }, ErrorCode::invalid, {"model.safetensors.index.json"});
+    expect_error([&] { ModelWeights(dir.path(), tiny_config()); }, ErrorCode::invalid,
+                 {"model.safetensors.index.json"});
   }
   dir.write("model.safetensors.index.json", R"({"weight_map":{}})");
-  expect_error([&] { HfWeights(dir.path(), tiny_config()); }, ErrorCode::invalid, {"missing", "wte.weight"});
+  expect_error([&] { ModelWeights(dir.path(), tiny_config()); }, ErrorCode::invalid, {"missing", "wte.weight"});
 }
 
 TEST(Widen, EveryHalfIsItsValue) {

@@ -20,6 +20,7 @@
 #include "compile.h"
 #include "io/hf_config.h"
 #include "io/hf_folder.h"
+#include "io/model_weights.h"
 #include "io/safetensors.h"
 #include "reference/interpreter.h"
 #include "train/precision.h"
@@ -253,7 +254,7 @@ std::vector<Result> run(const ModelConfig& config, const Options& options) {
   const std::vector<ParameterSpec> specs = parameter_specs(config);
   const Data data(options);
   Engine engine(config, options);
-  HfWeights(options.model, config).read(specs, [&](size_t i, const float* from, int64_t stride_k, int64_t stride_n) {
+  ModelWeights(options.model, config).read([&](size_t i, const float* from, int64_t stride_k, int64_t stride_n) {
     const int64_t K = specs[i].shape.rows(), N = specs[i].shape.last();
     std::vector<float> values;
     for (int64_t k = 0; k < K; ++k)

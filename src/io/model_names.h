@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "io/name_profile.h"
 #include "model/config.h"
 
 namespace lamina {
@@ -31,20 +32,25 @@ struct NameProblem {
 std::string problem_name(ProblemKind kind);  // "missing", …
 
 struct WantedTensor {
-  std::string name;  // without front part: "h.0.attn.c_attn.weight", "lm_head.weight"
+  std::string name;  // the profile's, without front part: "h.0.attn.c_attn.weight", "lm_head.weight"
   std::vector<int64_t> shape;
-  int64_t source = -1;  // index of the tensor in the file, -1 where it is missing
+  int64_t source = -1;  // index of the tensor in the file, -1 where there is none
 };
 
 struct NameMatch {
-  std::vector<WantedTensor> wanted;  // in the order of HuggingFace's state dict
+  std::vector<WantedTensor> wanted;  // in the order of profile_tensors()
   int64_t tied_head = -1;            // a head in the file of a tied model: it has to equal the table
   std::vector<std::string> removed;  // what was taken off the names, each once: "_orig_mod.module."
   std::vector<std::string> ignored;  // constant buffers of older files
   std::vector<NameProblem> problems;
 };
 
-// `problems` is empty exactly where each parameter has one source and each tensor one use.
-NameMatch match_gpt2_names(const std::vector<FileTensor>& tensors, const ModelConfig& config);
+// `problems` is empty exactly where each parameter has one source and each tensor one use. Without `biases` those of
+// linear maps and LayerNorm may be missing: their source stays -1, and they are zero.
+NameMatch match_gpt2_names(const std::vector<FileTensor>& tensors, const ModelConfig& config,
+                           const NameProfile& profile, bool biases = true);
+
+// The profile that knows most of the names; of those that share their names, the one that the shapes fit.
+const NameProfile& detect_profile(const std::vector<FileTensor>& tensors);
 
 }  // namespace lamina

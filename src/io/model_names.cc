@@ -1,4 +1,4 @@
-#include "io/hf_names.h"
+#include "io/model_names.h"
 
 #include <algorithm>
 #include <charconv>
@@ -9,7 +9,6 @@
 #include "base/error.h"
 #include "io/quote.h"
 #include "io/widen.h"
-#include "model/parameters.h"
 
 namespace lamina {
 namespace {
@@ -18,8 +17,6 @@ using Parts = std::vector<std::string>;
 
 constexpr std::string_view kWrappers[] = {
     "module", "_module", "_orig_mod", "_forward_module", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"};
-constexpr std::string_view kHead = "lm_head.weight";
-constexpr size_t kMostParts = 5;  // "h.0.attn.c_attn.weight"
 
 Parts split(std::string_view name) {
   Parts parts;
@@ -47,44 +44,59 @@ std::string without_last_dot(std::string text) {
   return text;
 }
 
-// "h.12.rest" -> 12; nothing for another form. Leading zeros are another form.
-std::optional<int64_t> layer_of(std::string_view name) {
-  if (name.substr(0, 2) != "h.") return std::nullopt;
-  int64_t layer = 0;
-  const char* end = name.data() + name.size();
-  const auto [stop, error] = std::from_chars(name.data() + 2, end, layer);
-  if (error != std::errc() || stop == end || *stop != '.' || layer < 0 || layer > 1000000000) return std::nullopt;
-  if (std::to_string(layer).size() != static_cast<size_t>(stop - name.data() - 2)) return std::nullopt;
-  return layer;
-}
+int64_t count_parts(std::string_view name) { return 1 + std::count(name.begin(), name.end(), '.'); }
 
-std::string layer_rest(std::string_view name) {  // "h.12.rest" -> "rest"
-  return std::string(name.substr(name.find('.', 2) + 1));
-}
-
-// Names and shapes of a GPT-2: outside the layers, and within one.
+// Names and shapes of a GPT-2 in one profile: outside the layers, and within one.
 struct Vocabulary {
+  const NameProfile& profile;
   std::map<std::string, std::vector<int64_t>, std::less<>> outer;
   std::map<std::string, std::vector<int64_t>, std::less<>> layer;
-  std::vector<std::string> before_layers, in_layer, behind_layers;  // in the order of the state dict
+  std::vector<std::string> before_layers, in_layer, behind_layers;  // in the profile's order
+  size_t most_parts = 0;                                            // of a name
 
-  explicit Vocabulary(ModelConfig config) {
+  Vocabulary(const NameProfile& names, ModelConfig config) : profile(names) {
     config.n_layer = 1;  // all layers are alike
-    for (const ParameterSpec& spec : parameter_specs(config)) {
-      const Shape& shape = spec.hf.shape;
-      const std::vector<int64_t> sizes(shape.dims.begin(), shape.dims.begin() + shape.rank);
-      const bool inner = layer_of(spec.hf.name).has_value();
-      const std::string name = inner ? layer_rest(spec.hf.name) : spec.hf.name;
+    config.tie_word_embeddings = config.tie_word_embeddings || profile.head.empty();
+    for (const ProfileTensor& tensor : profile_tensors(profile, config)) {
+      const bool inner = layer_of(tensor.name).has_value();
+      const std::string name = inner ? layer_rest(tensor.name) : tensor.name;
+      most_parts = std::max(most_parts, static_cast<size_t>(count_parts(tensor.name)));
       std::vector<std::string>& order = inner ? in_layer : layer.empty() ? before_layers : behind_layers;
-      if ((inner ? layer : outer).emplace(name, sizes).second) order.push_back(name);
+      order.push_back(name);
+      (inner ? layer : outer).emplace(name, tensor.shape);
     }
+  }
+
+  // "h.12.rest" -> 12; nothing for another form. Leading zeros are another form.
+  std::optional<int64_t> layer_of(std::string_view name) const {
+    if (!name.starts_with(profile.layers)) return std::nullopt;
+    int64_t number = 0;
+    const char* begin = name.data() + profile.layers.size();
+    const char* end = name.data() + name.size();
+    const auto [stop, error] = std::from_chars(begin, end, number);
+    if (error != std::errc() || stop == end || *stop != '.' || number < 0 || number > 1000000000) return std::nullopt;
+    if (std::to_string(number).size() != static_cast<size_t>(stop - begin)) return std::nullopt;
+    return number;
+  }
+
+  std::string layer_rest(std::string_view name) const {  // "h.12.rest" -> "rest"
+    return std::string(name.substr(name.find('.', profile.layers.size()) + 1));
+  }
+
+  bool is_head(std::string_view name) const { return !profile.head.empty() && name == profile.head; }
+
+  // The shape of a constant buffer of a layer; nothing for another name.
+  std::optional<std::vector<int64_t>> buffer_shape(std::string_view rest, int64_t T) const {
+    if (!profile.causal.empty() && rest == profile.causal) return std::vector<int64_t>{1, 1, T, T};
+    if (!profile.masked.empty() && rest == profile.masked) return std::vector<int64_t>{};
+    return std::nullopt;
   }
 
   // Whether these parts are the whole name of something a GPT-2's file may hold, the head aside.
   bool knows(std::string_view name) const {
-    if (!layer_of(name)) return name != kHead && outer.contains(name);
+    if (!layer_of(name)) return !is_head(name) && outer.contains(name);
     const std::string rest = layer_rest(name);
-    return layer.contains(rest) || rest == "attn.bias" || rest == "attn.masked_bias";
+    return layer.contains(rest) || buffer_shape(rest, 1);
   }
 };
 
@@ -103,17 +115,18 @@ Name analyse(const std::string& raw, const Vocabulary& vocabulary) {
   name.text = without_last_dot(join(name.plain, 0, name.plain.size()));
   // A GPT-2's own name has few parts; only that many last ones are looked at, whatever a stranger wrote.
   const size_t count = name.plain.size();
-  for (size_t i = count > kMostParts ? count - kMostParts : 0; i < count && !name.front; ++i)
+  const size_t most = vocabulary.most_parts;
+  for (size_t i = count > most ? count - most : 0; i < count && !name.front; ++i)
     if (vocabulary.knows(without_last_dot(join(name.plain, i, name.plain.size())))) name.front = join(name.plain, 0, i);
   return name;
 }
 
 // The front part that most names have; of two as frequent, the usual one.
-std::string common_front(const std::vector<Name>& names) {
+std::string common_front(const std::vector<Name>& names, std::string_view usual) {
   std::map<std::string, int64_t> counts;
   for (const Name& name : names)
     if (name.front) ++counts[*name.front];
-  std::string best = "transformer.";
+  std::string best(usual);
   int64_t most = counts.contains(best) ? counts[best] : 0;
   for (const auto& [front, count] : counts)
     if (count > most) best = front, most = count;
@@ -122,12 +135,12 @@ std::string common_front(const std::vector<Name>& names) {
 
 class Matcher {
  public:
-  Matcher(const std::vector<FileTensor>& tensors, const ModelConfig& config)
-      : tensors_(tensors), config_(config), vocabulary_(config) {
+  Matcher(const std::vector<FileTensor>& tensors, const ModelConfig& config, const NameProfile& profile, bool biases)
+      : tensors_(tensors), config_(config), biases_(biases), head_(profile.head), vocabulary_(profile, config) {
     for (const FileTensor& tensor : tensors) names_.push_back(analyse(tensor.name, vocabulary_));
-    front_ = common_front(names_);
-    const std::string_view usual = "transformer.";
-    const bool ends_usual = front_ == usual || (front_.size() > usual.size() && front_.ends_with(".transformer."));
+    const std::string usual(profile.front);
+    front_ = common_front(names_, usual);
+    const bool ends_usual = front_ == usual || front_.ends_with("." + usual);
     parent_ = ends_usual ? front_.substr(0, front_.size() - usual.size()) : front_;
   }
 
@@ -151,18 +164,20 @@ class Matcher {
 
   std::string quoted_name(size_t i) const { return quote_text(tensors_[i].name); }
 
+  bool is_head(const Name& name) const { return !head_.empty() && name.text == parent_ + head_; }
+
   // Decides what tensor i is.
   void place(size_t i) {
     const Name& name = names_[i];
-    if (name.text == parent_ + std::string(kHead)) return claim(std::string(kHead), i);
+    if (is_head(name)) return claim(head_, i);
     if (name.text.starts_with(front_)) {
       const std::string rest = name.text.substr(front_.size());
-      const std::optional<int64_t> layer = layer_of(rest);
+      const std::optional<int64_t> layer = vocabulary_.layer_of(rest);
       if (layer) layers_.insert(*layer);
       if (layer && *layer >= config_.n_layer) return;  // told by count_layers
       if (vocabulary_.knows(rest)) {
-        const bool buffer = layer && !vocabulary_.layer.contains(layer_rest(rest));
-        return buffer ? place_buffer(i, layer_rest(rest)) : claim(rest, i);
+        const bool buffer = layer && !vocabulary_.layer.contains(vocabulary_.layer_rest(rest));
+        return buffer ? place_buffer(i, vocabulary_.layer_rest(rest)) : claim(rest, i);
       }
     }
     if (name.front && *name.front != front_)
@@ -173,9 +188,7 @@ class Matcher {
 
   void place_buffer(size_t i, const std::string& rest) {
     const FileTensor& tensor = tensors_[i];
-    const int64_t T = config_.n_positions;
-    const std::vector<int64_t> expected =
-        rest == "attn.bias" ? std::vector<int64_t>{1, 1, T, T} : std::vector<int64_t>{};
+    const std::vector<int64_t> expected = *vocabulary_.buffer_shape(rest, config_.n_positions);
     if (tensor.shape != expected)
       problem(ProblemKind::misshapen, "{} has shape {}, expected {} of this constant buffer", quoted_name(i),
               shape_text(tensor.shape), shape_text(expected));
@@ -193,7 +206,8 @@ class Matcher {
   // "h.3.*, h.4.*, … (7 in all)" of the first few layers.
   std::string layer_names(const std::vector<int64_t>& first, int64_t count) const {
     std::string out;
-    for (const int64_t layer : first) out += fmt::format("{}{}h.{}.*", out.empty() ? "" : ", ", front_, layer);
+    for (const int64_t layer : first)
+      out += fmt::format("{}{}{}{}.*", out.empty() ? "" : ", ", front_, vocabulary_.profile.layers, layer);
     return count > static_cast<int64_t>(first.size()) ? fmt::format("{}, … ({} in all)", out, count) : out;
   }
 
@@ -226,9 +240,9 @@ class Matcher {
     for (const int64_t layer : layers_)
       if (layer < config_.n_layer)
         for (const std::string& rest : vocabulary_.in_layer)
-          want(fmt::format("h.{}.{}", layer, rest), vocabulary_.layer.at(rest));
+          want(fmt::format("{}{}.{}", vocabulary_.profile.layers, layer, rest), vocabulary_.layer.at(rest));
     for (const std::string& name : vocabulary_.behind_layers)
-      if (name != kHead) want(name, vocabulary_.outer.at(name));
+      if (!vocabulary_.is_head(name)) want(name, vocabulary_.outer.at(name));
   }
 
   // A GPT-2's name with another front part: the second spelling of a tensor, or half of a file with two spellings.
@@ -247,12 +261,17 @@ class Matcher {
             tensors_.size(), quote_text(front_), quoted_name(i));
   }
 
+  bool may_be_absent(const std::string& name) const {
+    const std::string_view norm = vocabulary_.profile.norm_bias;
+    return !biases_ && (name.ends_with(".bias") || name.ends_with("." + std::string(norm)));
+  }
+
   // Adds one wanted tensor and checks what the file has for it.
   void want(const std::string& name, const std::vector<int64_t>& shape) {
     const auto at = found_.find(name);
     out_.wanted.push_back({name, shape, at == found_.end() ? -1 : static_cast<int64_t>(at->second)});
     if (at == found_.end()) {
-      if (!otherwise_spelt_.contains(name))
+      if (!otherwise_spelt_.contains(name) && !may_be_absent(name))
         problem(ProblemKind::missing, "{} {}", quote_text(front_ + name), shape_text(shape));
       return;
     }
@@ -261,7 +280,7 @@ class Matcher {
 
   void check_tensor(size_t i, const std::string& name, const std::vector<int64_t>& shape) {
     const FileTensor& tensor = tensors_[i];
-    const bool table = name == "wte.weight" || name == kHead;
+    const bool table = name == vocabulary_.profile.token || vocabulary_.is_head(name);
     if (tensor.shape != shape)
       problem(ProblemKind::misshapen, "{} has shape {}, expected {}{}", quoted_name(i), shape_text(tensor.shape),
               shape_text(shape), table ? fmt::format(" (vocab_size {})", config_.vocab_size) : "");
@@ -270,26 +289,30 @@ class Matcher {
   }
 
   void check_head() {
-    const std::string head(kHead);
     const std::vector<int64_t> shape{config_.vocab_size, config_.n_embd};
-    const auto at = found_.find(head);
+    const auto at = found_.find(head_);
     if (config_.tie_word_embeddings) {
       if (at == found_.end()) return;
-      check_tensor(at->second, head, shape);
+      check_tensor(at->second, head_, shape);
       out_.tied_head = static_cast<int64_t>(at->second);
       return;
     }
-    out_.wanted.push_back({head, shape, at == found_.end() ? -1 : static_cast<int64_t>(at->second)});
+    if (head_.empty()) {
+      problem(ProblemKind::missing, "a head, which tie_word_embeddings false asks for: names of {} have none",
+              vocabulary_.profile.id);
+      return;
+    }
+    out_.wanted.push_back({head_, shape, at == found_.end() ? -1 : static_cast<int64_t>(at->second)});
     if (at != found_.end())
-      check_tensor(at->second, head, shape);
+      check_tensor(at->second, head_, shape);
     else
-      problem(ProblemKind::missing, "{} {}, which tie_word_embeddings false asks for", quote_text(parent_ + head),
+      problem(ProblemKind::missing, "{} {}, which tie_word_embeddings false asks for", quote_text(parent_ + head_),
               shape_text(shape));
   }
 
   // The runs of parts that are not in the usual name, each run once.
   void note_removed(const Name& name) {
-    const bool head = name.text == parent_ + std::string(kHead);
+    const bool head = is_head(name);
     const size_t front_parts = split(head ? parent_ : front_).size() - 1;
     const bool keep_last = !head && front_ != parent_;
     size_t plain = 0;
@@ -310,6 +333,8 @@ class Matcher {
 
   const std::vector<FileTensor>& tensors_;
   const ModelConfig& config_;
+  const bool biases_;
+  const std::string head_;  // empty where the profile has none
   const Vocabulary vocabulary_;
   std::vector<Name> names_;
   std::string front_, parent_;           // before a GPT-2's names; before "transformer." and "lm_head."
@@ -336,8 +361,33 @@ std::string problem_name(ProblemKind kind) {
   LAMINA_CHECK(false, "problem kind {}", static_cast<int>(kind));
 }
 
-NameMatch match_gpt2_names(const std::vector<FileTensor>& tensors, const ModelConfig& config) {
-  return Matcher(tensors, config).run();
+NameMatch match_gpt2_names(const std::vector<FileTensor>& tensors, const ModelConfig& config,
+                           const NameProfile& profile, bool biases) {
+  return Matcher(tensors, config, profile, biases).run();
+}
+
+const NameProfile& detect_profile(const std::vector<FileTensor>& tensors) {
+  ModelConfig any;
+  any.tie_word_embeddings = true;
+  const NameProfile* best = nullptr;
+  int64_t most = -1;
+  for (const NameProfile& profile : name_profiles()) {
+    const Vocabulary vocabulary(profile, any);
+    int64_t known = 0;
+    for (const FileTensor& tensor : tensors) {
+      const Name name = analyse(tensor.name, vocabulary);
+      if (!name.front) continue;
+      ++known;
+      // Names alone do not tell (in, out) from (out, in), where q, k and v lie side by side their shape does.
+      if (name.text.ends_with(fmt::format(".{}.weight", profile.q)) && profile.packing != QkvPacking::apart &&
+          tensor.shape.size() == 2) {
+        const size_t wide = profile.qkv == LinearStorage::in_out ? 1 : 0;
+        if (tensor.shape[wide] / 3 == tensor.shape[1 - wide] && tensor.shape[wide] % 3 == 0) ++known;
+      }
+    }
+    if (known > most) most = known, best = &profile;
+  }
+  return *best;
 }
 
 }  // namespace lamina
