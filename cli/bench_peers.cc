@@ -8,7 +8,7 @@
 #include "io/json.h"
 #include "peer_engines.h"
 #include "signals.h"
-#include "train/version.h"
+#include "base/version.h"
 #include "worker.h"
 
 namespace lamina::cli {

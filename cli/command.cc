@@ -5,7 +5,7 @@
 #include <charconv>
 #include <numeric>
 
-#include "train/version.h"
+#include "base/version.h"
 
 namespace lamina::cli {
 namespace {
@@ -178,6 +178,7 @@ Action parse_command_line(int argc, char** argv) {
   add_plan(root);
   add_doctor(root);
   add_bench(root);
+  add_convert(root);
   try {
     program.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

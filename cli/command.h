@@ -78,6 +78,7 @@ void add_inspect(const Command& program);
 void add_plan(const Command& program);
 void add_doctor(const Command& program);
 void add_bench(const Command& program);
+void add_convert(const Command& program);
 
 // All of the command line to what shall be done. Throws Error(usage).
 Action parse_command_line(int argc, char** argv);

@@ -10,7 +10,7 @@
 #include "kernels/peak.h"
 #include "train/options.h"
 #include "train/precision.h"
-#include "train/version.h"
+#include "base/version.h"
 
 namespace lamina::cli {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "bind.h"
-#include "train/version.h"
+#include "base/version.h"
 
 namespace nb = nanobind;
 

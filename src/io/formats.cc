@@ -93,7 +93,7 @@ void warn_of_others(const fs::path& folder, const std::string& taken, WeightFile
   std::vector<std::string> names{taken};
   for (const TensorFile& file : out.files) names.push_back(fs::path(file.path()).filename().string());
   for (const std::string& name : list_folder(folder.string())) {
-    const bool weights = name.ends_with(".safetensors") || name.ends_with(".bin") || name.ends_with(".ckpt") ||
+    const bool weights = name.ends_with(".safetensors") || name.ends_with(".ckpt") ||
                          name.ends_with(".pt") || name.ends_with(".pth") || name.ends_with(".index.json");
     if (!weights || name.front() == '.' || std::find(names.begin(), names.end(), name) != names.end()) continue;
     if (name == "optimizer.safetensors" || name == "training_args.bin") continue;  // beside the weights on purpose
@@ -134,9 +134,10 @@ SafetensorsWriter safetensors_writer(AtomicFile& file, const std::vector<TensorE
 }
 
 std::variant<SafetensorsWriter, TorchWriter, CkptWriter> writer_of(WeightFormat format, AtomicFile& file,
-                                                                   const std::vector<TensorEntry>& entries) {
+                                                                   const std::vector<TensorEntry>& entries,
+                                                                   const WriteOptions& options) {
   switch (format) {
-    case WeightFormat::torch: return TorchWriter(file, entries);
+    case WeightFormat::torch: return TorchWriter(file, entries, {.groups = options.torch_groups});
     case WeightFormat::mindspore_ckpt: return CkptWriter(file, entries);
     case WeightFormat::safetensors: return safetensors_writer(file, entries, false);
     case WeightFormat::mindspore_safetensors: break;
@@ -180,8 +181,9 @@ WeightFiles open_weights(const std::string& path) {
   return out;
 }
 
-TensorWriter::TensorWriter(WeightFormat format, AtomicFile& file, const std::vector<TensorEntry>& entries)
-    : writer_(writer_of(format, file, entries)) {}
+TensorWriter::TensorWriter(WeightFormat format, AtomicFile& file, const std::vector<TensorEntry>& entries,
+                           const WriteOptions& options)
+    : writer_(writer_of(format, file, entries, options)) {}
 
 void TensorWriter::write(std::span<const std::byte> bytes) {
   std::visit([&](auto& writer) { writer.write(bytes); }, writer_);

@@ -51,12 +51,17 @@ WeightFiles open_weights(const std::string& path);
 
 enum class WeightFormat { safetensors, mindspore_safetensors, torch, mindspore_ckpt };
 
+struct WriteOptions {
+  std::vector<int64_t> torch_groups = {};  // a torch file holds the state of an optimizer: see TorchOptions
+};
+
 // Writes any of them: takes the data in the order of the entries, cut anywhere. What the format cannot hold (a type, a
 // name) is refused before a byte is written: Error(unsupported). Equal entries and bytes give equal files. The caller
 // commits the file.
 class TensorWriter {
  public:
-  TensorWriter(WeightFormat format, AtomicFile& file, const std::vector<TensorEntry>& entries);
+  TensorWriter(WeightFormat format, AtomicFile& file, const std::vector<TensorEntry>& entries,
+               const WriteOptions& options = {});
   void write(std::span<const std::byte> bytes);
   void finish();  // all announced bytes must be there
 

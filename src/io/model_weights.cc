@@ -14,20 +14,11 @@ namespace {
 
 using Bytes = std::span<const std::byte>;
 
-// A packed tensor's bytes: where they lie in the file, or gathered in `buffer`.
-Bytes packed_bytes_of(const StoredTensor& tensor, std::vector<std::byte>& buffer) {
-  if (tensor.strides.empty() && tensor.pieces.size() == 1) return tensor.pieces[0];
-  buffer.clear();
-  buffer.reserve(static_cast<size_t>(tensor.bytes));
-  for_each_part(tensor, [&](Bytes part) { buffer.insert(buffer.end(), part.begin(), part.end()); });
-  return buffer;
-}
-
 // Whether two tensors hold the same values, bit by bit, whatever their types.
 bool equal_values(const StoredTensor& a, const StoredTensor& b) {
   if (a.shape != b.shape) return false;
   std::vector<std::byte> room_a, room_b;
-  const Bytes bytes_a = packed_bytes_of(a, room_a), bytes_b = packed_bytes_of(b, room_b);
+  const Bytes bytes_a = packed_data(a, room_a), bytes_b = packed_data(b, room_b);
   if (a.dtype == b.dtype)
     return bytes_a.size() == bytes_b.size() &&
            (bytes_a.data() == bytes_b.data() || std::memcmp(bytes_a.data(), bytes_b.data(), bytes_a.size()) == 0);
@@ -51,7 +42,7 @@ struct Room {
 
 // One tensor as aligned fp32: where it lies in the file, or in `room`.
 const float* as_floats(const StoredTensor& tensor, Room& room) {
-  const Bytes bytes = packed_bytes_of(tensor, room.bytes);
+  const Bytes bytes = packed_data(tensor, room.bytes);
   if (tensor.dtype == "F32" && reinterpret_cast<uintptr_t>(bytes.data()) % alignof(float) == 0)
     return reinterpret_cast<const float*>(bytes.data());
   room.floats.resize(bytes.size() / (tensor.dtype == "F32" ? 4 : 2));

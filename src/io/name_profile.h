@@ -52,7 +52,7 @@ struct ParameterView {
   size_t spec = 0;  // index in parameter_specs()
   int64_t offset = 0, stride_k = 0, stride_h = 0, stride_d = 0;
   int64_t heads = 1, depth = 0;
-  bool even() const { return stride_h == depth * stride_d; }
+  bool even() const { return heads == 1 || stride_h == depth * stride_d; }
   bool operator==(const ParameterView&) const = default;
 };
 

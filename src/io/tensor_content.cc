@@ -112,6 +112,14 @@ void for_each_part(const StoredTensor& tensor, const PartSink& sink) {
     for (size_t at = 0; at < piece.size(); at += kPart) sink(piece.subspan(at, std::min(kPart, piece.size() - at)));
 }
 
+std::span<const std::byte> packed_data(const StoredTensor& tensor, std::vector<std::byte>& room) {
+  if (tensor.strides.empty() && tensor.pieces.size() == 1) return tensor.pieces[0];
+  room.clear();
+  room.reserve(static_cast<size_t>(tensor.bytes));
+  for_each_part(tensor, [&](std::span<const std::byte> part) { room.insert(room.end(), part.begin(), part.end()); });
+  return room;
+}
+
 void check_names(const TensorContent& content, const std::string& where) {
   std::vector<std::string_view> names;
   names.reserve(content.tensors.size() + content.values.size());

@@ -67,6 +67,9 @@ std::optional<int64_t> packed_bytes(std::span<const int64_t> shape, int64_t widt
 using PartSink = std::function<void(std::span<const std::byte>)>;
 void for_each_part(const StoredTensor& tensor, const PartSink& sink);
 
+// All packed bytes at once: where they lie if they are in one piece, gathered into `room` if not.
+std::span<const std::byte> packed_data(const StoredTensor& tensor, std::vector<std::byte>& room);
+
 // Throws Error(invalid) that names the file where a name comes twice, is no UTF-8 or holds a zero byte.
 void check_names(const TensorContent& content, const std::string& where);
 void check_names(const std::vector<TensorEntry>& entries, const std::string& where);

@@ -1,6 +1,7 @@
 #include "io/torch_writer.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "base/error.h"
@@ -60,11 +61,18 @@ std::vector<int64_t> packed_strides(const std::vector<int64_t>& shape) {
   return out;
 }
 
+int64_t entry_bytes(const TensorEntry& entry, const ElementType& type) {
+  const std::optional<int64_t> bytes = packed_bytes(entry.shape, type.bytes);
+  LAMINA_CHECK(bytes.has_value(), "shape of {}", entry.name);
+  return *bytes;
+}
+
 // name: _rebuild_tensor(storage, 0, size, stride, False, OrderedDict()[, dtype]). What has no class of storage of its
 // own is an untyped storage, and the type stands behind.
-void put_tensor(std::string& out, const TensorEntry& entry, const ElementType& type, int64_t bytes, size_t key) {
+void put_tensor(std::string& out, std::string_view name, const TensorEntry& entry, const ElementType& type, size_t key) {
   const bool typed = !type.torch_storage.empty();
-  put_text(out, entry.name);
+  const int64_t bytes = entry_bytes(entry, type);
+  put_text(out, name);
   out += fmt::format("ctorch._utils\n_rebuild_tensor_v{}\n((", typed ? 2 : 3);
   put_text(out, "storage");
   out += typed ? fmt::format("ctorch\n{}\n", type.torch_storage) : std::string("ctorch.storage\nUntypedStorage\n");
@@ -81,21 +89,76 @@ void put_tensor(std::string& out, const TensorEntry& entry, const ElementType& t
   out += "tR";
 }
 
+std::string flat_pickle(const std::vector<TensorEntry>& entries, const std::string& path) {
+  std::string out = "ccollections\nOrderedDict\n)R(";
+  for (size_t i = 0; i < entries.size(); ++i)
+    put_tensor(out, entries[i].name, entries[i], writable_type(entries[i], path), i);
+  return out + "u";
+}
+
+void put_number(std::string& out, double value) {
+  out.push_back('G');
+  const auto bits = std::bit_cast<uint64_t>(value);
+  for (int shift = 56; shift >= 0; shift -= 8) out.push_back(static_cast<char>(bits >> shift));
+}
+
+// The settings of torch.optim.AdamW and the places of the group's parameters.
+void put_group(std::string& out, int64_t first, int64_t count) {
+  constexpr std::pair<std::string_view, double> kNumbers[] = {{"lr", 1e-3}, {"eps", 1e-8}, {"weight_decay", 1e-2}};
+  out += "}(";
+  for (const auto& [name, value] : kNumbers) put_text(out, name), put_number(out, value);
+  put_text(out, "betas");
+  put_number(out, 0.9);
+  put_number(out, 0.999);
+  out += "\x86";
+  for (const char* name : {"amsgrad", "maximize", "capturable", "differentiable"}) put_text(out, name), out += "\x89";
+  for (const char* name : {"foreach", "fused"}) put_text(out, name), out += "N";
+  put_text(out, "params");
+  out += "](";
+  for (int64_t i = 0; i < count; ++i) put_integer(out, first + i);
+  out += "eu";
+}
+
+// {"state": {0: {"step": …}, …}, "param_groups": [{…, "params": [0, …]}, …]}
+std::string optimizer_pickle(const std::vector<TensorEntry>& entries, const std::vector<int64_t>& groups,
+                             const std::string& path) {
+  std::string out = "}(";
+  put_text(out, "state");
+  out += "}(";
+  std::string open;  // "state.0."
+  int64_t parameters = 0;
+  for (size_t i = 0; i < entries.size(); ++i) {
+    const std::string front = entries[i].name.substr(0, entries[i].name.rfind('.') + 1);
+    if (front != open) {
+      LAMINA_CHECK(front == fmt::format("state.{}.", parameters), "entry {}", entries[i].name);
+      if (!open.empty()) out += "u";
+      put_integer(out, parameters++);
+      out += "}(";
+      open = front;
+    }
+    put_tensor(out, entries[i].name.substr(front.size()), entries[i], writable_type(entries[i], path), i);
+  }
+  out += open.empty() ? "u" : "uu";
+  put_text(out, "param_groups");
+  out += "](";
+  int64_t first = 0;
+  for (const int64_t count : groups) {
+    put_group(out, first, count);
+    first += count;
+  }
+  LAMINA_CHECK(first == parameters, "{} parameters in groups of {}", parameters, first);
+  return out + "eu";
+}
+
 }  // namespace
 
 TorchWriter::TorchWriter(AtomicFile& file, std::vector<TensorEntry> entries, const TorchOptions& options)
     : file_(file), entries_(std::move(entries)), options_(options) {
-  std::string pickle =
-      "\x80\x02"
-      "ccollections\nOrderedDict\n)R(";
-  for (size_t i = 0; i < entries_.size(); ++i) {
-    const ElementType& type = writable_type(entries_[i], file.path());
-    const std::optional<int64_t> bytes = packed_bytes(entries_[i].shape, type.bytes);
-    LAMINA_CHECK(bytes.has_value(), "shape of {}", entries_[i].name);
-    put_tensor(pickle, entries_[i], type, *bytes, i);
-  }
+  const std::string pickle = "\x80\x02" + (options.groups.empty()
+                                               ? flat_pickle(entries_, file.path())
+                                               : optimizer_pickle(entries_, options.groups, file.path()));
   check_names(entries_, file.path());
-  add("data.pkl", pickle + "u.");
+  add("data.pkl", pickle + ".");
   add("byteorder", "little");
   next();
 }

@@ -14,7 +14,7 @@
 #include "io/json.h"
 #include "train/precision.h"
 #include "train/resume.h"
-#include "train/version.h"
+#include "base/version.h"
 
 namespace lamina {
 namespace {

@@ -1,0 +1,119 @@
+#include "migrate/model_files.h"
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/error.h"
+#include "base/version.h"
+#include "io/atomic_file.h"
+#include "io/folder.h"
+#include "io/hf_config.h"
+#include "io/json.h"
+
+namespace lamina {
+namespace {
+
+using Json = nlohmann::json;
+namespace fs = std::filesystem;
+
+constexpr const char* kCopied[] = {"generation_config.json", "tokenizer.json",         "tokenizer_config.json",
+                                   "vocab.json",             "merges.txt",             "special_tokens_map.json",
+                                   "added_tokens.json"};
+
+fs::path folder_of(const std::string& from) {
+  std::error_code ignored;
+  return fs::is_directory(from, ignored) ? fs::path(from) : fs::path(from).parent_path();
+}
+
+// As transformers spells the type of all weights; "float32" where they differ.
+std::string type_name(const Conversion& conversion) {
+  std::set<std::string> types;
+  for (const Converted& tensor : conversion.tensors) types.insert(tensor.dtype);
+  if (types == std::set<std::string>{"F16"}) return "float16";
+  return types == std::set<std::string>{"BF16"} ? "bfloat16" : "float32";
+}
+
+// Keys of the source stay, also those that mean nothing here; what decides numbers is written out.
+std::string config_text(const std::string& from, const Conversion& conversion) {
+  Json out = Json::object();
+  const std::string source = (folder_of(from) / "config.json").string();
+  if (path_exists(source)) out = read_json(source);
+  out.update(Json::parse(hf_config_text(conversion.config)));
+  out["dtype"] = type_name(conversion);
+  if (out.contains("torch_dtype")) out["torch_dtype"] = type_name(conversion);
+  return out.dump(2) + "\n";
+}
+
+// load_checkpoint and load_param_into_net drop what does not fit without a word.
+std::string loader_text(const TargetFormat& format) {
+  const std::string kind = format.container == WeightFormat::mindspore_ckpt ? "ckpt" : "safetensors";
+  return fmt::format(
+      R"(# Loads {file} into a network whose parameters have its names, or says what does not fit.
+import pathlib
+
+import mindspore as ms
+
+
+def load(net, path=pathlib.Path(__file__).with_name("{file}")):
+    weights = ms.load_checkpoint(str(path), format="{kind}")
+    missing, left_over = ms.load_param_into_net(net, weights, strict_load=True)
+    if missing or left_over:
+        raise ValueError(f"{{path}}: not in the file: {{missing}}; not in the network: {{left_over}}")
+    return net
+)",
+      fmt::arg("file", format.file), fmt::arg("kind", kind));
+}
+
+Json tensor_json(const Converted& tensor) {
+  Json from = Json::array();
+  for (size_t i = 0; i < tensor.from.size(); ++i)
+    from.push_back({{"name", tensor.from[i]}, {"dtype", tensor.dtype_from[i]}, {"shape", tensor.shape_from[i]}});
+  return {{"target", tensor.target}, {"operation", tensor.operation}, {"dtype", tensor.dtype},
+          {"shape", tensor.shape},   {"hash", tensor.hash},           {"from", std::move(from)}};
+}
+
+Json tensors_json(const std::vector<Converted>& tensors) {
+  Json out = Json::array();
+  for (const Converted& tensor : tensors) out.push_back(tensor_json(tensor));
+  return out;
+}
+
+}  // namespace
+
+Json conversion_json(const Conversion& conversion) {
+  Json out = {{"lamina", kVersion},
+              {"from", {{"format", conversion.format_from}, {"names", conversion.names_from}}},
+              {"to", {{"format", conversion.format_to}, {"names", conversion.names_to}}},
+              {"config", conversion.config_from},
+              {"parameters", conversion.parameters},
+              {"used", conversion.report.used},
+              {"wanted", conversion.report.wanted},
+              {"tensors", tensors_json(conversion.tensors)},
+              {"optimizer", tensors_json(conversion.state)},
+              {"ignored", conversion.report.ignored},
+              {"allowed", conversion.report.allowed},
+              {"taken_off_names", conversion.report.removed},
+              {"non_finite", conversion.non_finite},
+              {"warnings", conversion.warnings}};
+  out["tied"] = Json::array();
+  if (!conversion.tied.empty())
+    out["tied"].push_back(
+        {{"source", conversion.tied}, {"operation", "tie"}, {"target", conversion.tensors.front().target}});
+  return out;
+}
+
+void write_model_files(const std::string& from, const Conversion& conversion, const TargetFormat& format,
+                       const StagedFolder& folder) {
+  const fs::path source = folder_of(from);
+  write_file(folder.file("config.json"), config_text(from, conversion));
+  for (const char* name : kCopied)
+    if (const std::string path = (source / name).string(); path_exists(path))
+      write_file(folder.file(name), read_text_file(path, name));
+  if (!path_exists((source / kCopied[0]).string()))
+    write_file(folder.file(kCopied[0]), generation_config_text(conversion.config));
+  if (format.names == "lamina") write_file(folder.file("load_mindspore.py"), loader_text(format));
+  write_file(folder.file("conversion.json"), conversion_json(conversion).dump(1) + "\n");
+}
+
+}  // namespace lamina

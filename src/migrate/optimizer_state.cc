@@ -1,0 +1,246 @@
+#include "migrate/optimizer_state.h"
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <iterator>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "base/error.h"
+#include "io/checkpoint_folder.h"
+#include "io/element_type.h"
+#include "io/folder.h"
+#include "io/json.h"
+#include "io/quote.h"
+
+namespace lamina {
+namespace {
+
+namespace fs = std::filesystem;
+
+using Names = std::pair<std::string, std::string>;  // of the moments of one tensor
+
+// All tensors and values of the files that may hold the state, by name.
+class Stock {
+ public:
+  Stock(std::span<const TensorFile> files, std::string where) : where_(std::move(where)) {
+    for (const TensorFile& file : files) {
+      for (const StoredTensor& tensor : file.content().tensors) tensors_[tensor.name] = {&file, &tensor};
+      for (const StoredValue& value : file.content().values) values_[value.name] = &value;
+    }
+  }
+
+  bool has(const std::string& name) const { return tensors_.contains(name); }
+
+  // Throws where it is missing, of another shape or of a type that is no fp32.
+  ModelTensor find(const std::string& name, const ProfileTensor& what) const {
+    const auto at = tensors_.find(name);
+    if (at == tensors_.end()) fail(name, shape_text(what.shape), "nothing");
+    const auto [file, tensor] = at->second;
+    if (tensor->shape != what.shape || !(tensor->dtype == "F32" || tensor->dtype == "BF16" || tensor->dtype == "F16"))
+      fail(name, "F32 " + shape_text(what.shape), tensor->dtype + " " + shape_text(tensor->shape));
+    return {what, file, tensor};
+  }
+
+  // A whole number: a value, or a tensor of one element. Nothing where there is none.
+  std::optional<int64_t> number(const std::string& name) const {
+    if (const auto at = values_.find(name); at != values_.end()) {
+      if (const auto* whole = std::get_if<int64_t>(&at->second->value)) return *whole;
+      if (const auto* real = std::get_if<double>(&at->second->value)) return static_cast<int64_t>(*real);
+    }
+    const auto at = tensors_.find(name);
+    if (at == tensors_.end()) return std::nullopt;
+    const StoredTensor& tensor = *at->second.second;
+    std::vector<std::byte> room;
+    const std::span<const std::byte> data = packed_data(tensor, room);
+    const auto as = [&](auto value) -> std::optional<int64_t> {
+      if (data.size() != sizeof(value)) return std::nullopt;
+      std::memcpy(&value, data.data(), sizeof(value));
+      return static_cast<int64_t>(value);
+    };
+    if (tensor.dtype == "I32") return as(int32_t{});
+    if (tensor.dtype == "I64") return as(int64_t{});
+    return tensor.dtype == "F32" ? as(float{}) : std::nullopt;
+  }
+
+  [[noreturn]] void fail(const std::string& name, const std::string& expected, const std::string& got) const {
+    throw_error(ErrorCode::invalid, "bad optimizer state: {}: {}: expected {}, got {}", where_, quote_text(name), expected,
+                got);
+  }
+
+  // How many parameters each group of PyTorch's has.
+  std::vector<int64_t> groups(const std::string& front) const {
+    std::vector<int64_t> out;
+    for (bool more = true; more; ) {
+      const std::string group = fmt::format("{}param_groups.{}.params.", front, out.size());
+      int64_t count = 0;
+      while (values_.contains(fmt::format("{}{}", group, count))) ++count;
+      more = count > 0;
+      if (more) out.push_back(count);
+    }
+    return out;
+  }
+
+  const std::string& where() const { return where_; }
+
+ private:
+  std::string where_;
+  std::map<std::string, std::pair<const TensorFile*, const StoredTensor*>> tensors_;
+  std::map<std::string, const StoredValue*> values_;
+};
+
+bool is_matrix(const ModelTensor& tensor) { return tensor.what.shape.size() > 1; }
+
+// PyTorch counts an optimizer's parameters through: one group has them in the order of the model; of two groups the
+// first has the matrices and tables, as nanoGPT and HuggingFace's Trainer make them.
+std::vector<size_t> torch_order(const std::vector<ModelTensor>& tensors, const std::vector<int64_t>& groups,
+                                const Stock& stock) {
+  std::vector<size_t> order(tensors.size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+  const int64_t matrices = std::count_if(tensors.begin(), tensors.end(), is_matrix);
+  const std::vector<int64_t> one{std::ssize(tensors)}, two{matrices, std::ssize(tensors) - matrices};
+  if (groups == two)
+    std::stable_partition(order.begin(), order.end(), [&](size_t i) { return is_matrix(tensors[i]); });
+  else if (groups != one)
+    stock.fail("param_groups", fmt::format("one group of {} or two of {} and {}", one[0], two[0], two[1]),
+               fmt::format("{} of [{}]", groups.size(), fmt::join(groups, ", ")));
+  return order;
+}
+
+OptimizerState read_torch(const Stock& stock, const std::string& front, const std::vector<ModelTensor>& tensors) {
+  OptimizerState out;
+  const std::vector<size_t> order = torch_order(tensors, stock.groups(front), stock);
+  std::vector<size_t> place(order.size());
+  for (size_t i = 0; i < order.size(); ++i) place[order[i]] = i;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const std::string name = fmt::format("{}state.{}.", front, place[i]);
+    out.m.push_back(stock.find(name + "exp_avg", tensors[i].what));
+    out.v.push_back(stock.find(name + "exp_avg_sq", tensors[i].what));
+    const std::optional<int64_t> step = stock.number(name + "step");
+    if (!step) stock.fail(name + "step", "a number", "nothing");
+    if (i > 0 && *step != out.step) stock.fail(name + "step", fmt::format("{}", out.step), fmt::format("{}", *step));
+    out.step = *step;
+  }
+  return out;
+}
+
+OptimizerState read_named(const Stock& stock, const Names& fronts, const std::vector<ModelTensor>& tensors) {
+  OptimizerState out;
+  for (const ModelTensor& tensor : tensors) {
+    if (tensor.stored == nullptr) continue;
+    out.m.push_back(stock.find(fronts.first + tensor.stored->name, tensor.what));
+    out.v.push_back(stock.find(fronts.second + tensor.stored->name, tensor.what));
+  }
+  for (const char* name : {"global_step", "state_step", "step"})
+    if (const std::optional<int64_t> step = stock.number(name)) {
+      out.step = *step;
+      return out;
+    }
+  stock.fail("global_step", "a whole number", "nothing");
+}
+
+// Parameters as Lamina keeps them: each a tensor of its own, weights (in, out), tables (C, rows).
+std::vector<TargetTensor> neutral_tensors(const std::string& front, const ModelConfig& config) {
+  const std::vector<ParameterSpec> specs = parameter_specs(config);
+  std::vector<TargetTensor> out;
+  for (size_t i = 0; i < specs.size(); ++i) {
+    const Shape& shape = specs[i].shape;
+    const int64_t N = shape.last();
+    out.push_back({front + specs[i].name,
+                   {specs[i].name,
+                    {shape.dims.begin(), shape.dims.begin() + shape.rank},
+                    {{i, 0, shape.rank > 1 ? N : 0, N, 1, 1, N}}}});
+  }
+  return out;
+}
+
+OptimizerState read_lamina(const Stock& stock, const std::string& folder, const ModelConfig& config) {
+  OptimizerState out;
+  for (const TargetTensor& tensor : neutral_tensors("m.", config)) out.m.push_back(stock.find(tensor.name, tensor.what));
+  for (const TargetTensor& tensor : neutral_tensors("v.", config)) out.v.push_back(stock.find(tensor.name, tensor.what));
+  if (const std::optional<int64_t> step = stock.number("step")) {
+    out.step = *step;
+  } else {
+    const Manifest manifest = read_manifest(folder);
+    out.step = JsonReader(manifest.state, "bad checkpoint: " + folder)["progress"]["updates"].count();
+  }
+  return out;
+}
+
+PlannedTensor number_tensor(const std::string& name, const std::string& dtype, const std::vector<int64_t>& shape,
+                            std::vector<std::byte> bytes) {
+  return {.target = {name, dtype, shape}, .from = {}, .moves = {}, .constant = std::move(bytes), .operation = "step"};
+}
+
+template <typename T>
+std::vector<std::byte> bytes_of(T value) {
+  const auto bytes = std::as_bytes(std::span(&value, 1));
+  return {bytes.begin(), bytes.end()};
+}
+
+std::vector<TargetTensor> with_front(const std::string& front, std::vector<TargetTensor> tensors) {
+  for (TargetTensor& tensor : tensors) tensor.name = front + tensor.name;
+  return tensors;
+}
+
+void append(std::vector<PlannedTensor>& out, std::vector<PlannedTensor> more) {
+  out.insert(out.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+}
+
+}  // namespace
+
+OptimizerState read_optimizer(const std::string& from, const ModelWeights& weights, const ModelConfig& config) {
+  const Stock beside(weights.files(), from);
+  const std::vector<ModelTensor>& tensors = weights.tensors();
+  for (const Names& fronts : {Names{"adam_m.", "adam_v."}, {"moment1.", "moment2."}, {"exp_avg.", "exp_avg_sq."}})
+    if (tensors[0].stored != nullptr && beside.has(fronts.first + tensors[0].stored->name))
+      return read_named(beside, fronts, tensors);
+  if (beside.has("optimizer.state.0.exp_avg")) return read_torch(beside, "optimizer.", tensors);
+  std::error_code ignored;
+  const fs::path folder = fs::is_directory(from, ignored) ? fs::path(from) : fs::path(from).parent_path();
+  for (const char* name : {"optimizer.safetensors", "optimizer.pt"}) {
+    const std::string path = (folder / name).string();
+    if (!path_exists(path)) continue;
+    auto file = std::make_unique<TensorFile>(path);
+    const Stock stock({file.get(), 1}, path);
+    OptimizerState out = stock.has("state.0.exp_avg") ? read_torch(stock, "", tensors)
+                                                      : read_lamina(stock, folder.string(), config);
+    out.file = std::move(file);
+    return out;
+  }
+  throw_error(ErrorCode::invalid,
+              "no optimizer state: {}: expected moments beside the weights, optimizer.safetensors or optimizer.pt, got none",
+              from);
+}
+
+std::vector<PlannedTensor> plan_mindspore_state(const OptimizerState& state, const std::vector<TargetTensor>& targets) {
+  std::vector<PlannedTensor> out = plan_conversion(state.m, with_front("adam_m.", targets), "F32");
+  append(out, plan_conversion(state.v, with_front("adam_v.", targets), "F32"));
+  out.push_back(number_tensor("global_step", "I32", {1}, bytes_of(static_cast<int32_t>(state.step))));
+  return out;
+}
+
+std::vector<PlannedTensor> plan_lamina_state(const OptimizerState& state, const ModelConfig& config) {
+  std::vector<PlannedTensor> out = plan_conversion(state.m, neutral_tensors("m.", config), "F32");
+  append(out, plan_conversion(state.v, neutral_tensors("v.", config), "F32"));
+  out.push_back(number_tensor("step", "I64", {}, bytes_of(state.step)));
+  return out;
+}
+
+std::vector<PlannedTensor> plan_torch_state(const OptimizerState& state, const std::vector<TargetTensor>& targets) {
+  std::vector<TargetTensor> ordered = targets;
+  std::stable_partition(ordered.begin(), ordered.end(),
+                        [](const TargetTensor& tensor) { return tensor.what.shape.size() > 1; });
+  std::vector<PlannedTensor> out;
+  for (size_t i = 0; i < ordered.size(); ++i) {
+    const std::string front = fmt::format("state.{}.", i);
+    out.push_back(number_tensor(front + "step", "F32", {}, bytes_of(static_cast<float>(state.step))));
+    append(out, plan_conversion(state.m, {{front + "exp_avg", ordered[i].what}}, "F32"));
+    append(out, plan_conversion(state.v, {{front + "exp_avg_sq", ordered[i].what}}, "F32"));
+  }
+  return out;
+}
+
+}  // namespace lamina
