@@ -4,11 +4,11 @@
 #include <filesystem>
 
 #include "base/cpu.h"
+#include "base/version.h"
 #include "bench.h"
 #include "io/json.h"
 #include "peer_engines.h"
 #include "signals.h"
-#include "base/version.h"
 #include "worker.h"
 
 namespace lamina::cli {

@@ -24,12 +24,15 @@ struct Options {
 template <OptionsOf<Options> O, typename F>
 void for_each_option(O& o, F&& f) {
   f(OptionRow{"to", "FORMAT", "hf, torch, mindspore or mindspore-ckpt", kAnyNumber, true}, o.format);
-  f(OptionRow{"names", "NAMES",
-              "names and layouts to write: hf, nanogpt, lamina, mindspore-nn, mindformers-1.x, megatron or megatron-old "
-              "(default: lamina for MindSpore, else hf)"},
-    o.names);
+  f(
+      OptionRow{
+          "names", "NAMES",
+          "names and layouts to write: hf, nanogpt, lamina, mindspore-nn, mindformers-1.x, megatron or megatron-old "
+          "(default: lamina for MindSpore, else hf)"},
+      o.names);
   f(OptionRow{"names-from", "NAMES", "names and layouts of the source (default: found out)"}, o.names_from);
-  f(OptionRow{"config", "FILE", "a config.json (default: the one beside the weights, or what the file says)"}, o.config);
+  f(OptionRow{"config", "FILE", "a config.json (default: the one beside the weights, or what the file says)"},
+    o.config);
   f(OptionRow{"dtype", "TYPE", "keep, fp32, fp16 or bf16: type of the weights"}, o.dtype);
   f(OptionRow{"vocab-size", "N", "rows of the tables: more are filled with zeros, fewer are cut off", kFromOne},
     o.vocab_size);
@@ -94,7 +97,8 @@ int run_guarded(const Options& options) {
 }  // namespace
 
 void add_convert(const Command& program) {
-  const Command command = program.add("convert", "a model from one format into another, with an account of every tensor");
+  const Command command =
+      program.add("convert", "a model from one format into another, with an account of every tensor");
   const auto options = std::make_shared<Options>();
   command.positional("FROM", options->from, "a model folder, an index of shards or a file of weights");
   command.positional("TO", options->to, "a folder, new or empty");

@@ -4,13 +4,13 @@
 #include <tuple>
 
 #include "base/cpu.h"
+#include "base/version.h"
 #include "command.h"
 #include "kernels/arithmetic.h"
 #include "kernels/kernel.h"
 #include "kernels/peak.h"
 #include "train/options.h"
 #include "train/precision.h"
-#include "base/version.h"
 
 namespace lamina::cli {
 namespace {

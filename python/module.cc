@@ -3,8 +3,8 @@
 #include <nanobind/stl/string.h>
 
 #include "base/error.h"
-#include "bind.h"
 #include "base/version.h"
+#include "bind.h"
 
 namespace nb = nanobind;
 

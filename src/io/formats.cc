@@ -93,8 +93,8 @@ void warn_of_others(const fs::path& folder, const std::string& taken, WeightFile
   std::vector<std::string> names{taken};
   for (const TensorFile& file : out.files) names.push_back(fs::path(file.path()).filename().string());
   for (const std::string& name : list_folder(folder.string())) {
-    const bool weights = name.ends_with(".safetensors") || name.ends_with(".ckpt") ||
-                         name.ends_with(".pt") || name.ends_with(".pth") || name.ends_with(".index.json");
+    const bool weights = name.ends_with(".safetensors") || name.ends_with(".ckpt") || name.ends_with(".pt") ||
+                         name.ends_with(".pth") || name.ends_with(".index.json");
     if (!weights || name.front() == '.' || std::find(names.begin(), names.end(), name) != names.end()) continue;
     if (name == "optimizer.safetensors" || name == "training_args.bin") continue;  // beside the weights on purpose
     out.warnings.push_back(fmt::format("{}: not used, {} is there", (folder / name).string(), taken));

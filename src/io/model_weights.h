@@ -32,9 +32,9 @@ using ParameterSink = std::function<void(size_t spec, const float* data, int64_t
 
 // How a file is to be understood where it does not say.
 struct WeightsOptions {
-  std::string names;               // a profile's id; empty: the one that the names and shapes fit
-  std::vector<std::string> allow;  // tensors that may be left behind: names, with * for any letters
-  bool biases = true;              // false: those that are missing are zero
+  std::string names = {};               // a profile's id; empty: the one that the names and shapes fit
+  std::vector<std::string> allow = {};  // tensors that may be left behind: names, with * for any letters
+  bool biases = true;                   // false: those that are missing are zero
 };
 
 // A tensor of the model and where it lies.

@@ -69,7 +69,8 @@ int64_t entry_bytes(const TensorEntry& entry, const ElementType& type) {
 
 // name: _rebuild_tensor(storage, 0, size, stride, False, OrderedDict()[, dtype]). What has no class of storage of its
 // own is an untyped storage, and the type stands behind.
-void put_tensor(std::string& out, std::string_view name, const TensorEntry& entry, const ElementType& type, size_t key) {
+void put_tensor(std::string& out, std::string_view name, const TensorEntry& entry, const ElementType& type,
+                size_t key) {
   const bool typed = !type.torch_storage.empty();
   const int64_t bytes = entry_bytes(entry, type);
   put_text(out, name);
@@ -154,9 +155,9 @@ std::string optimizer_pickle(const std::vector<TensorEntry>& entries, const std:
 
 TorchWriter::TorchWriter(AtomicFile& file, std::vector<TensorEntry> entries, const TorchOptions& options)
     : file_(file), entries_(std::move(entries)), options_(options) {
-  const std::string pickle = "\x80\x02" + (options.groups.empty()
-                                               ? flat_pickle(entries_, file.path())
-                                               : optimizer_pickle(entries_, options.groups, file.path()));
+  const std::string pickle =
+      "\x80\x02" + (options.groups.empty() ? flat_pickle(entries_, file.path())
+                                           : optimizer_pickle(entries_, options.groups, file.path()));
   check_names(entries_, file.path());
   add("data.pkl", pickle + ".");
   add("byteorder", "little");

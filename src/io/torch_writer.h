@@ -1,6 +1,6 @@
-// A file as torch.save writes it since 1.6, that torch.load(weights_only=True) takes: one flat dictionary of tensors, or the state of
-// an optimizer, in a zip archive with every storage at a multiple of 64 bytes. The same entries and bytes give the same
-// file.
+// A file as torch.save writes it since 1.6, that torch.load(weights_only=True) takes: one flat dictionary of tensors,
+// or the state of an optimizer, in a zip archive with every storage at a multiple of 64 bytes. The same entries and
+// bytes give the same file.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +16,8 @@ namespace lamina {
 
 struct TorchOptions {
   int64_t wide = 0xFFFFFFFF;  // sizes and places from here on are written as zip64
-  // Parameters of each group of an optimizer: the file is then what torch.save writes of an AdamW's state_dict(), and the
-  // entries are "state.0.step", "state.0.exp_avg", … by parameter. Settings of the groups are AdamW's defaults.
+  // Parameters of each group of an optimizer: the file is then what torch.save writes of an AdamW's state_dict(), and
+  // the entries are "state.0.step", "state.0.exp_avg", … by parameter. Settings of the groups are AdamW's defaults.
   std::vector<int64_t> groups = {};
 };
 

@@ -38,7 +38,8 @@ class Planner {
       : places_(places_of(source)), dtype_(dtype) {}
 
   PlannedTensor plan(const TargetTensor& target) {
-    PlannedTensor out{.target = {target.name, dtype_, target.what.shape}, .from = {}, .moves = {}, .constant = {}, .operation = {}};
+    PlannedTensor out{
+        .target = {target.name, dtype_, target.what.shape}, .from = {}, .moves = {}, .constant = {}, .operation = {}};
     words_.clear();
     for (const ParameterView& view : target.what.parts) add(target, view, out);
     if (out.from.empty()) {

@@ -34,8 +34,8 @@ struct TargetTensor {
 };
 
 // Tables may have more rows in one than in the other: they are cut off, or zeros are added. `dtype`: of all targets
-// ("F32", "F16", "BF16"); empty: each keeps its own. Throws Error(invalid) where parts of one target have different types
-// and none was asked for.
+// ("F32", "F16", "BF16"); empty: each keeps its own. Throws Error(invalid) where parts of one target have different
+// types and none was asked for.
 std::vector<PlannedTensor> plan_conversion(const std::vector<ModelTensor>& source,
                                            const std::vector<TargetTensor>& target, const std::string& dtype);
 

@@ -124,11 +124,12 @@ struct OutputFile {
   std::vector<std::string> table;
   for (const auto& [tensor, numbers] : done.non_finite)
     table.push_back(fmt::format("not finite: {}: {} numbers are NaN or infinite", quote_text(tensor), numbers));
-  throw LoadError(ErrorCode::invalid,
-                  fmt::format("cannot convert: {}: expected finite weights, got {} NaN or infinite in {} of {} tensors, "
-                              "the first {} (--allow-non-finite takes them)",
-                              from, count, done.non_finite.size(), done.tensors.size(), quote_text(name)),
-                  std::move(table));
+  throw LoadError(
+      ErrorCode::invalid,
+      fmt::format("cannot convert: {}: expected finite weights, got {} NaN or infinite in {} of {} tensors, "
+                  "the first {} (--allow-non-finite takes them)",
+                  from, count, done.non_finite.size(), done.tensors.size(), quote_text(name)),
+      std::move(table));
 }
 
 Conversion begin(const Target& target, const StoredConfig& found, const ModelWeights& weights) {
@@ -204,7 +205,8 @@ Conversion convert(const ConvertRequest& request, const std::function<void()>& p
   if (state && is_mindspore(target))
     for (PlannedTensor& tensor : plan_mindspore_state(*state, targets)) planned.push_back(std::move(tensor));
   StagedFolder folder(request.to);
-  write_tensors({folder.file(std::string(target.format.file)), target.format.container, {}}, planned, of_model, poll, out);
+  write_tensors({folder.file(std::string(target.format.file)), target.format.container, {}}, planned, of_model, poll,
+                out);
   if (state && !is_mindspore(target)) write_state_file(target, folder, *state, targets, poll, out);
   if (!out.non_finite.empty() && !request.allow_non_finite) refuse_non_finite(out, request.from);
   write_model_files(request.from, out, target.format, folder);

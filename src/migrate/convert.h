@@ -1,6 +1,6 @@
 // A GPT-2 from one format and naming into another: a new folder with the weights, the config, the tokenizer's files and
-// conversion.json, which says of every tensor where it went and what was done to it. Weights are streamed; what has to be
-// rearranged is in memory one tensor at a time.
+// conversion.json, which says of every tensor where it went and what was done to it. Weights are streamed; what has to
+// be rearranged is in memory one tensor at a time.
 #pragma once
 
 #include <cstdint>
@@ -18,20 +18,20 @@
 namespace lamina {
 
 struct ConvertRequest {
-  std::string from;                   // a folder, an index of shards or a file of weights
-  std::string to;                     // a folder, new or empty
-  std::string format = "hf";          // a row of target_formats()
-  std::string names_from, names_to;   // profiles' ids; empty: found out, the format's own
-  std::string config;                 // a config.json; empty: what is beside or in the source
-  std::string dtype = "keep";         // or fp32, fp16, bf16
-  std::vector<std::string> allow;     // tensors of the source that may be left behind, as patterns
-  std::optional<int64_t> vocab_size;  // rows of the tables in the target
-  bool optimizer = false;             // moments and step too
+  std::string from = {};                       // a folder, an index of shards or a file of weights
+  std::string to = {};                         // a folder, new or empty
+  std::string format = "hf";                   // a row of target_formats()
+  std::string names_from = {}, names_to = {};  // profiles' ids; empty: found out, the format's own
+  std::string config = {};                     // a config.json; empty: what is beside or in the source
+  std::string dtype = "keep";                  // or fp32, fp16, bf16
+  std::vector<std::string> allow = {};         // tensors of the source that may be left behind, as patterns
+  std::optional<int64_t> vocab_size = {};      // rows of the tables in the target
+  bool optimizer = false;                      // moments and step too
   bool allow_non_finite = false;
 };
 
 struct TargetFormat {
-  std::string_view id;     // "mindspore-ckpt"
+  std::string_view id;  // "mindspore-ckpt"
   WeightFormat container;
   std::string_view file;   // "model.ckpt"
   std::string_view names;  // the usual profile

@@ -17,9 +17,9 @@ namespace {
 using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
-constexpr const char* kCopied[] = {"generation_config.json", "tokenizer.json",         "tokenizer_config.json",
-                                   "vocab.json",             "merges.txt",             "special_tokens_map.json",
-                                   "added_tokens.json"};
+constexpr const char* kCopied[] = {
+    "generation_config.json",  "tokenizer.json",   "tokenizer_config.json", "vocab.json", "merges.txt",
+    "special_tokens_map.json", "added_tokens.json"};
 
 fs::path folder_of(const std::string& from) {
   std::error_code ignored;

@@ -66,14 +66,14 @@ class Stock {
   }
 
   [[noreturn]] void fail(const std::string& name, const std::string& expected, const std::string& got) const {
-    throw_error(ErrorCode::invalid, "bad optimizer state: {}: {}: expected {}, got {}", where_, quote_text(name), expected,
-                got);
+    throw_error(ErrorCode::invalid, "bad optimizer state: {}: {}: expected {}, got {}", where_, quote_text(name),
+                expected, got);
   }
 
   // How many parameters each group of PyTorch's has.
   std::vector<int64_t> groups(const std::string& front) const {
     std::vector<int64_t> out;
-    for (bool more = true; more; ) {
+    for (bool more = true; more;) {
       const std::string group = fmt::format("{}param_groups.{}.params.", front, out.size());
       int64_t count = 0;
       while (values_.contains(fmt::format("{}{}", group, count))) ++count;
@@ -158,8 +158,10 @@ std::vector<TargetTensor> neutral_tensors(const std::string& front, const ModelC
 
 OptimizerState read_lamina(const Stock& stock, const std::string& folder, const ModelConfig& config) {
   OptimizerState out;
-  for (const TargetTensor& tensor : neutral_tensors("m.", config)) out.m.push_back(stock.find(tensor.name, tensor.what));
-  for (const TargetTensor& tensor : neutral_tensors("v.", config)) out.v.push_back(stock.find(tensor.name, tensor.what));
+  for (const TargetTensor& tensor : neutral_tensors("m.", config))
+    out.m.push_back(stock.find(tensor.name, tensor.what));
+  for (const TargetTensor& tensor : neutral_tensors("v.", config))
+    out.v.push_back(stock.find(tensor.name, tensor.what));
   if (const std::optional<int64_t> step = stock.number("step")) {
     out.step = *step;
   } else {
@@ -205,14 +207,15 @@ OptimizerState read_optimizer(const std::string& from, const ModelWeights& weigh
     if (!path_exists(path)) continue;
     auto file = std::make_unique<TensorFile>(path);
     const Stock stock({file.get(), 1}, path);
-    OptimizerState out = stock.has("state.0.exp_avg") ? read_torch(stock, "", tensors)
-                                                      : read_lamina(stock, folder.string(), config);
+    OptimizerState out =
+        stock.has("state.0.exp_avg") ? read_torch(stock, "", tensors) : read_lamina(stock, folder.string(), config);
     out.file = std::move(file);
     return out;
   }
-  throw_error(ErrorCode::invalid,
-              "no optimizer state: {}: expected moments beside the weights, optimizer.safetensors or optimizer.pt, got none",
-              from);
+  throw_error(
+      ErrorCode::invalid,
+      "no optimizer state: {}: expected moments beside the weights, optimizer.safetensors or optimizer.pt, got none",
+      from);
 }
 
 std::vector<PlannedTensor> plan_mindspore_state(const OptimizerState& state, const std::vector<TargetTensor>& targets) {

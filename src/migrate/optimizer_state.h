@@ -33,8 +33,8 @@ std::vector<PlannedTensor> plan_mindspore_state(const OptimizerState& state, con
 // The state as Lamina keeps it, in a file of its own.
 std::vector<PlannedTensor> plan_lamina_state(const OptimizerState& state, const ModelConfig& config);
 
-// The state of torch.optim.AdamW over two groups, matrices and tables first (they decay), then vectors, each in the order
-// of the model: state.N.step, state.N.exp_avg, state.N.exp_avg_sq.
+// The state of torch.optim.AdamW over two groups, matrices and tables first (they decay), then vectors, each in the
+// order of the model: state.N.step, state.N.exp_avg, state.N.exp_avg_sq.
 std::vector<PlannedTensor> plan_torch_state(const OptimizerState& state, const std::vector<TargetTensor>& targets);
 
 }  // namespace lamina

@@ -1,5 +1,5 @@
-// Moves the numbers of one parameter from where they lie in one tensor to where they lie in another. Bits, not values: it
-// knows the width of an element and no type.
+// Moves the numbers of one parameter from where they lie in one tensor to where they lie in another. Bits, not values:
+// it knows the width of an element and no type.
 #pragma once
 
 #include <cstddef>

@@ -8,13 +8,13 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/version.h"
 #include "io/checkpoint_folder.h"
 #include "io/folder.h"
 #include "io/hf_config.h"
 #include "io/json.h"
 #include "train/precision.h"
 #include "train/resume.h"
-#include "base/version.h"
 
 namespace lamina {
 namespace {
