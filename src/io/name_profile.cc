@@ -10,172 +10,137 @@ namespace {
 
 // Sources: the modules of transformers, nanoGPT, Megatron-LM (checkpoint_version 2 and above) and mindformers 1.x that
 // hold these parameters. llm.c's files have no names; the reader gives them nanoGPT's, whose layout they have.
-const std::vector<NameProfile>& table() {
-  using enum QkvPacking;
-  using enum LinearStorage;
-  static const std::vector<NameProfile> profiles{{.id = "hf",
-                                                  .what = "HuggingFace",
-                                                  .front = "transformer.",
-                                                  .layers = "h.",
-                                                  .token = "wte.weight",
-                                                  .position = "wpe.weight",
-                                                  .ln_1 = "ln_1",
-                                                  .ln_2 = "ln_2",
-                                                  .ln_f = "ln_f",
-                                                  .q = "attn.c_attn",
-                                                  .k = "",
-                                                  .v = "",
-                                                  .proj = "attn.c_proj",
-                                                  .fc = "mlp.c_fc",
-                                                  .mlp_proj = "mlp.c_proj",
-                                                  .head = "lm_head.weight",
-                                                  .norm_weight = "weight",
-                                                  .norm_bias = "bias",
-                                                  .causal = "attn.bias",
-                                                  .masked = "attn.masked_bias",
-                                                  .packing = blocks,
-                                                  .qkv = in_out,
-                                                  .linear = in_out},
-                                                 {.id = "nanogpt",
-                                                  .what = "nanoGPT, llm.c: HuggingFace's names, matrices (out, in)",
-                                                  .front = "transformer.",
-                                                  .layers = "h.",
-                                                  .token = "wte.weight",
-                                                  .position = "wpe.weight",
-                                                  .ln_1 = "ln_1",
-                                                  .ln_2 = "ln_2",
-                                                  .ln_f = "ln_f",
-                                                  .q = "attn.c_attn",
-                                                  .k = "",
-                                                  .v = "",
-                                                  .proj = "attn.c_proj",
-                                                  .fc = "mlp.c_fc",
-                                                  .mlp_proj = "mlp.c_proj",
-                                                  .head = "lm_head.weight",
-                                                  .norm_weight = "weight",
-                                                  .norm_bias = "bias",
-                                                  .causal = "attn.bias",
-                                                  .masked = "attn.masked_bias",
-                                                  .packing = blocks,
-                                                  .qkv = out_in,
-                                                  .linear = out_in},
-                                                 {.id = "lamina",
-                                                  .what = "lamina.mindspore",
-                                                  .front = "",
-                                                  .layers = "layer.",
-                                                  .token = "embedding.token",
-                                                  .position = "embedding.position",
-                                                  .ln_1 = "ln_1",
-                                                  .ln_2 = "ln_2",
-                                                  .ln_f = "ln_f",
-                                                  .q = "attention.q",
-                                                  .k = "attention.k",
-                                                  .v = "attention.v",
-                                                  .proj = "attention.proj",
-                                                  .fc = "mlp.fc",
-                                                  .mlp_proj = "mlp.proj",
-                                                  .head = "head.weight",
-                                                  .norm_weight = "gamma",
-                                                  .norm_bias = "beta",
-                                                  .causal = "",
-                                                  .masked = "",
-                                                  .packing = apart,
-                                                  .qkv = in_out,
-                                                  .linear = in_out},
-                                                 {.id = "mindspore-nn",
-                                                  .what = "plain nn cells of MindSpore under HuggingFace's names",
-                                                  .front = "transformer.",
-                                                  .layers = "h.",
-                                                  .token = "wte.embedding_table",
-                                                  .position = "wpe.embedding_table",
-                                                  .ln_1 = "ln_1",
-                                                  .ln_2 = "ln_2",
-                                                  .ln_f = "ln_f",
-                                                  .q = "attn.c_attn",
-                                                  .k = "",
-                                                  .v = "",
-                                                  .proj = "attn.c_proj",
-                                                  .fc = "mlp.c_fc",
-                                                  .mlp_proj = "mlp.c_proj",
-                                                  .head = "lm_head.weight",
-                                                  .norm_weight = "gamma",
-                                                  .norm_bias = "beta",
-                                                  .causal = "",
-                                                  .masked = "",
-                                                  .packing = blocks,
-                                                  .qkv = out_in,
-                                                  .linear = out_in},
-                                                 {.id = "mindformers-1.x",
-                                                  .what = "MindSpore Transformers up to 1.5",
-                                                  .front = "backbone.",
-                                                  .layers = "blocks.",
-                                                  .token = "embedding.word_embedding.embedding_table",
-                                                  .position = "embedding.position_embedding.embedding_table",
-                                                  .ln_1 = "layernorm1",
-                                                  .ln_2 = "layernorm2",
-                                                  .ln_f = "layernorm",
-                                                  .q = "attention.dense1",
-                                                  .k = "attention.dense2",
-                                                  .v = "attention.dense3",
-                                                  .proj = "attention.projection",
-                                                  .fc = "output.mapping",
-                                                  .mlp_proj = "output.projection",
-                                                  .head = "",
-                                                  .norm_weight = "gamma",
-                                                  .norm_bias = "beta",
-                                                  .causal = "attention.beta",
-                                                  .masked = "attention.masked_beta",
-                                                  .packing = apart,
-                                                  .qkv = out_in,
-                                                  .linear = in_out},
-                                                 {.id = "megatron",
-                                                  .what = "Megatron-LM, checkpoint_version 2 and above",
-                                                  .front = "language_model.",
-                                                  .layers = "encoder.layers.",
-                                                  .token = "embedding.word_embeddings.weight",
-                                                  .position = "embedding.position_embeddings.weight",
-                                                  .ln_1 = "input_layernorm",
-                                                  .ln_2 = "post_attention_layernorm",
-                                                  .ln_f = "encoder.final_layernorm",
-                                                  .q = "self_attention.query_key_value",
-                                                  .k = "",
-                                                  .v = "",
-                                                  .proj = "self_attention.dense",
-                                                  .fc = "mlp.dense_h_to_4h",
-                                                  .mlp_proj = "mlp.dense_4h_to_h",
-                                                  .head = "",
-                                                  .norm_weight = "weight",
-                                                  .norm_bias = "bias",
-                                                  .causal = "",
-                                                  .masked = "",
-                                                  .packing = heads,
-                                                  .qkv = out_in,
-                                                  .linear = out_in},
-                                                 {.id = "megatron-old",
-                                                  .what = "the same under its first names",
-                                                  .front = "language_model.",
-                                                  .layers = "transformer.layers.",
-                                                  .token = "embedding.word_embeddings.weight",
-                                                  .position = "embedding.position_embeddings.weight",
-                                                  .ln_1 = "input_layernorm",
-                                                  .ln_2 = "post_attention_layernorm",
-                                                  .ln_f = "transformer.final_layernorm",
-                                                  .q = "attention.query_key_value",
-                                                  .k = "",
-                                                  .v = "",
-                                                  .proj = "attention.dense",
-                                                  .fc = "mlp.dense_h_to_4h",
-                                                  .mlp_proj = "mlp.dense_4h_to_h",
-                                                  .head = "",
-                                                  .norm_weight = "weight",
-                                                  .norm_bias = "bias",
-                                                  .causal = "",
-                                                  .masked = "",
-                                                  .packing = heads,
-                                                  .qkv = out_in,
-                                                  .linear = out_in}};
-  return profiles;
+using enum QkvPacking;
+using enum LinearStorage;
+
+constexpr NameProfile kHf{.id = "hf",
+                          .what = "HuggingFace",
+                          .front = "transformer.",
+                          .layers = "h.",
+                          .token = "wte.weight",
+                          .position = "wpe.weight",
+                          .ln_1 = "ln_1",
+                          .ln_2 = "ln_2",
+                          .ln_f = "ln_f",
+                          .q = "attn.c_attn",
+                          .k = "",
+                          .v = "",
+                          .proj = "attn.c_proj",
+                          .fc = "mlp.c_fc",
+                          .mlp_proj = "mlp.c_proj",
+                          .head = "lm_head.weight",
+                          .norm_weight = "weight",
+                          .norm_bias = "bias",
+                          .causal = "attn.bias",
+                          .masked = "attn.masked_bias",
+                          .packing = blocks,
+                          .qkv = in_out,
+                          .linear = in_out};
+
+constexpr NameProfile nanogpt() {
+  NameProfile out = kHf;
+  out.id = "nanogpt";
+  out.what = "nanoGPT, llm.c: HuggingFace's names, matrices (out, in)";
+  out.qkv = out.linear = out_in;
+  return out;
 }
+
+constexpr NameProfile mindspore_nn() {
+  NameProfile out = nanogpt();
+  out.id = "mindspore-nn";
+  out.what = "plain nn cells of MindSpore under HuggingFace's names";
+  out.token = "wte.embedding_table";
+  out.position = "wpe.embedding_table";
+  out.norm_weight = "gamma";
+  out.norm_bias = "beta";
+  out.causal = out.masked = "";
+  return out;
+}
+
+constexpr NameProfile kLamina{.id = "lamina",
+                              .what = "lamina.mindspore",
+                              .front = "",
+                              .layers = "layer.",
+                              .token = "embedding.token",
+                              .position = "embedding.position",
+                              .ln_1 = "ln_1",
+                              .ln_2 = "ln_2",
+                              .ln_f = "ln_f",
+                              .q = "attention.q",
+                              .k = "attention.k",
+                              .v = "attention.v",
+                              .proj = "attention.proj",
+                              .fc = "mlp.fc",
+                              .mlp_proj = "mlp.proj",
+                              .head = "head.weight",
+                              .norm_weight = "gamma",
+                              .norm_bias = "beta",
+                              .causal = "",
+                              .masked = "",
+                              .packing = apart,
+                              .qkv = in_out,
+                              .linear = in_out};
+
+constexpr NameProfile kMindformers{.id = "mindformers-1.x",
+                                   .what = "MindSpore Transformers up to 1.5",
+                                   .front = "backbone.",
+                                   .layers = "blocks.",
+                                   .token = "embedding.word_embedding.embedding_table",
+                                   .position = "embedding.position_embedding.embedding_table",
+                                   .ln_1 = "layernorm1",
+                                   .ln_2 = "layernorm2",
+                                   .ln_f = "layernorm",
+                                   .q = "attention.dense1",
+                                   .k = "attention.dense2",
+                                   .v = "attention.dense3",
+                                   .proj = "attention.projection",
+                                   .fc = "output.mapping",
+                                   .mlp_proj = "output.projection",
+                                   .head = "",
+                                   .norm_weight = "gamma",
+                                   .norm_bias = "beta",
+                                   .causal = "attention.beta",
+                                   .masked = "attention.masked_beta",
+                                   .packing = apart,
+                                   .qkv = out_in,
+                                   .linear = in_out};
+
+constexpr NameProfile kMegatron{.id = "megatron",
+                                .what = "Megatron-LM, checkpoint_version 2 and above",
+                                .front = "language_model.",
+                                .layers = "encoder.layers.",
+                                .token = "embedding.word_embeddings.weight",
+                                .position = "embedding.position_embeddings.weight",
+                                .ln_1 = "input_layernorm",
+                                .ln_2 = "post_attention_layernorm",
+                                .ln_f = "encoder.final_layernorm",
+                                .q = "self_attention.query_key_value",
+                                .k = "",
+                                .v = "",
+                                .proj = "self_attention.dense",
+                                .fc = "mlp.dense_h_to_4h",
+                                .mlp_proj = "mlp.dense_4h_to_h",
+                                .head = "",
+                                .norm_weight = "weight",
+                                .norm_bias = "bias",
+                                .causal = "",
+                                .masked = "",
+                                .packing = heads,
+                                .qkv = out_in,
+                                .linear = out_in};
+
+constexpr NameProfile megatron_old() {
+  NameProfile out = kMegatron;
+  out.id = "megatron-old";
+  out.what = "the same under its first names";
+  out.layers = "transformer.layers.";
+  out.ln_f = "transformer.final_layernorm";
+  out.q = "attention.query_key_value";
+  out.proj = "attention.dense";
+  return out;
+}
+
+constexpr NameProfile kProfiles[] = {kHf, nanogpt(), kLamina, mindspore_nn(), kMindformers, kMegatron, megatron_old()};
 
 // Builds the tensors of one model, finding each parameter by its neutral name.
 class Builder {
@@ -273,16 +238,17 @@ class Builder {
 
 }  // namespace
 
-const std::vector<NameProfile>& name_profiles() { return table(); }
+std::span<const NameProfile> name_profiles() { return kProfiles; }
 
 const NameProfile* find_profile(std::string_view id) {
-  const auto at = std::find_if(table().begin(), table().end(), [&](const NameProfile& p) { return p.id == id; });
-  return at == table().end() ? nullptr : &*at;
+  const auto at =
+      std::find_if(std::begin(kProfiles), std::end(kProfiles), [&](const NameProfile& p) { return p.id == id; });
+  return at == std::end(kProfiles) ? nullptr : &*at;
 }
 
 std::string profile_ids() {
   std::string out;
-  for (const NameProfile& profile : table()) out += fmt::format("{}{}", out.empty() ? "" : ", ", profile.id);
+  for (const NameProfile& profile : kProfiles) out += fmt::format("{}{}", out.empty() ? "" : ", ", profile.id);
   return out;
 }
 

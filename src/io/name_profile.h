@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -40,7 +41,7 @@ struct NameProfile {
   LinearStorage qkv, linear;  // of q, k, v; of the other three
 };
 
-const std::vector<NameProfile>& name_profiles();
+std::span<const NameProfile> name_profiles();
 
 // Null for another id.
 const NameProfile* find_profile(std::string_view id);
