@@ -75,7 +75,7 @@ constexpr std::string_view kStateRoots[] = {"optimizer",    "optimizer_state_dic
 constexpr std::string_view kStateNames[] = {
     "global_step", "learning_rate", "beta1_power",           "beta2_power",
     "state_step",  "scale_sense",   "current_iterator_step", "last_overflow_iterator_step",
-    "epoch_num",   "step_num"};
+    "epoch_num",   "step_num",      "best_val_loss"};
 
 bool contains(std::span<const std::string_view> names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -163,7 +163,8 @@ void ModelWeights::choose_names(const std::vector<FileTensor>& tensors, const We
     if (value.name != "checkpoint_version") continue;
     const auto* real = std::get_if<double>(&value.value);
     const auto* whole = std::get_if<int64_t>(&value.value);
-    const double version = real != nullptr ? *real : whole != nullptr ? static_cast<double>(*whole) : 0.0;
+    if (real == nullptr && whole == nullptr) break;
+    const double version = real != nullptr ? *real : static_cast<double>(*whole);
     if (version >= 2.0) return;
     got = fmt::format("{}", version);
   }

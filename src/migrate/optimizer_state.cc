@@ -93,6 +93,15 @@ class Stock {
 
 bool is_matrix(const ModelTensor& tensor) { return tensor.what.shape.size() > 1; }
 
+// The tensors in the order in which the file has them: that of the module which saved its state there.
+std::vector<ModelTensor> in_order_of_file(std::vector<ModelTensor> tensors, const TensorFile& file) {
+  std::map<const StoredTensor*, size_t> places;
+  for (const StoredTensor& tensor : file.content().tensors) places.emplace(&tensor, places.size());
+  std::stable_sort(tensors.begin(), tensors.end(),
+                   [&](const ModelTensor& a, const ModelTensor& b) { return places[a.stored] < places[b.stored]; });
+  return tensors;
+}
+
 // PyTorch counts an optimizer's parameters through: one group has them in the order of the model; of two groups the
 // first has the matrices and tables, as nanoGPT and HuggingFace's Trainer make them.
 std::vector<size_t> torch_order(const std::vector<ModelTensor>& tensors, const std::vector<int64_t>& groups,
@@ -109,8 +118,13 @@ std::vector<size_t> torch_order(const std::vector<ModelTensor>& tensors, const s
   return order;
 }
 
-OptimizerState read_torch(const Stock& stock, const std::string& front, const std::vector<ModelTensor>& tensors) {
+OptimizerState read_torch(const Stock& stock, const std::string& front, std::vector<ModelTensor> tensors) {
+  const auto absent = std::stable_partition(tensors.begin(), tensors.end(),
+                                            [](const ModelTensor& tensor) { return tensor.stored != nullptr; });
   OptimizerState out;
+  out.m.assign(absent, tensors.end());
+  out.v = out.m;
+  tensors.erase(absent, tensors.end());
   const std::vector<size_t> order = torch_order(tensors, stock.groups(front), stock);
   std::vector<size_t> place(order.size());
   for (size_t i = 0; i < order.size(); ++i) place[order[i]] = i;
@@ -129,7 +143,11 @@ OptimizerState read_torch(const Stock& stock, const std::string& front, const st
 OptimizerState read_named(const Stock& stock, const Names& fronts, const std::vector<ModelTensor>& tensors) {
   OptimizerState out;
   for (const ModelTensor& tensor : tensors) {
-    if (tensor.stored == nullptr) continue;
+    if (tensor.stored == nullptr) {  // a bias that the model does not have
+      out.m.push_back(tensor);
+      out.v.push_back(tensor);
+      continue;
+    }
     out.m.push_back(stock.find(fronts.first + tensor.stored->name, tensor.what));
     out.v.push_back(stock.find(fronts.second + tensor.stored->name, tensor.what));
   }
@@ -199,7 +217,8 @@ OptimizerState read_optimizer(const std::string& from, const ModelWeights& weigh
   for (const Names& fronts : {Names{"adam_m.", "adam_v."}, {"moment1.", "moment2."}, {"exp_avg.", "exp_avg_sq."}})
     if (tensors[0].stored != nullptr && beside.has(fronts.first + tensors[0].stored->name))
       return read_named(beside, fronts, tensors);
-  if (beside.has("optimizer.state.0.exp_avg")) return read_torch(beside, "optimizer.", tensors);
+  if (beside.has("optimizer.state.0.exp_avg"))
+    return read_torch(beside, "optimizer.", in_order_of_file(tensors, weights.files().front()));
   std::error_code ignored;
   const fs::path folder = fs::is_directory(from, ignored) ? fs::path(from) : fs::path(from).parent_path();
   for (const char* name : {"optimizer.safetensors", "optimizer.pt"}) {
