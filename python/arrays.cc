@@ -14,16 +14,6 @@ namespace {
 
 using FloatArray = nb::ndarray<nb::array_api, float, nb::device::cpu>;
 
-nb::object as_numpy(FloatArray array) {
-  nb::object out = nb::cast(std::move(array));
-  try {
-    return nb::module_::import_("numpy").attr("asarray")(out);
-  } catch (const nb::python_error& error) {
-    if (!error.matches(PyExc_ImportError)) throw;
-    return out;
-  }
-}
-
 std::optional<MaskType> mask_type(nb::dlpack::dtype type) {
   using Code = nb::dlpack::dtype_code;
   struct Known {
@@ -43,6 +33,15 @@ std::optional<MaskType> mask_type(nb::dlpack::dtype type) {
 }
 
 }  // namespace
+
+nb::object as_numpy(nb::object array) {
+  try {
+    return nb::module_::import_("numpy").attr("asarray")(array);
+  } catch (const nb::python_error& error) {
+    if (!error.matches(PyExc_ImportError)) throw;
+    return array;
+  }
+}
 
 Ids::Ids(const nb::object& from, const char* what, const char* within) : what_(what), within_(within) {
   if (PyList_Check(from.ptr()) || PyTuple_Check(from.ptr()))
@@ -216,7 +215,7 @@ nb::object as_array(const LogitsView& view, size_t width) {
   const int64_t strides[3] = {view.row_stride * view.vocab, view.vocab, 1};
   const nb::capsule owner(new std::shared_ptr<Session>(view.session),
                           [](void* p) noexcept { delete static_cast<std::shared_ptr<Session>*>(p); });
-  return as_numpy(FloatArray(view.data, 3, shape, owner, strides));
+  return as_numpy(nb::cast(FloatArray(view.data, 3, shape, owner, strides)));
 }
 
 nb::dict as_dict(std::vector<HfArray> arrays) {
@@ -224,7 +223,8 @@ nb::dict as_dict(std::vector<HfArray> arrays) {
   for (HfArray& array : arrays) {
     auto* values = new std::vector<float>(std::move(array.values));
     const nb::capsule owner(values, [](void* p) noexcept { delete static_cast<std::vector<float>*>(p); });
-    out[array.name.c_str()] = as_numpy(FloatArray(values->data(), array.shape.size(), array.shape.data(), owner));
+    out[array.name.c_str()] =
+        as_numpy(nb::cast(FloatArray(values->data(), array.shape.size(), array.shape.data(), owner)));
   }
   return out;
 }

@@ -16,6 +16,9 @@
 
 namespace lamina::python {
 
+// The same object as a numpy array, where numpy is installed.
+nanobind::object as_numpy(nanobind::object array);
+
 using IdArray = nanobind::ndarray<nanobind::ro, nanobind::ndim<2>, nanobind::c_contig, nanobind::device::cpu>;
 
 // A (rows, width) matrix of ids: the caller's array, or a copy of nested lists or of int64. For errors: what they are,

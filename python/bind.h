@@ -1,4 +1,4 @@
-// What the files of the extension share: each binds one class of lamina._lamina (module.cc is the table of contents).
+// What the files of the extension share: each binds a part of lamina._lamina (module.cc is the table of contents).
 // Conversions and the GIL only; what is computed is in host.h and in src/.
 #pragma once
 
@@ -16,6 +16,7 @@ namespace lamina::python {
 void bind_model(nanobind::module_& m);
 void bind_trainer(nanobind::module_& m);
 void bind_tokenizer(nanobind::module_& m);
+void bind_files(nanobind::module_& m);
 
 // For loops that run without the GIL: takes it, and throws what a signal's handler raised (KeyboardInterrupt).
 void check_signals();

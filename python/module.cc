@@ -57,6 +57,7 @@ NB_MODULE(_lamina, m) {
   m.attr("__version__") = lamina::kVersion;
   lamina::python::bind_error(m);
   lamina::python::bind_tokenizer(m);
+  lamina::python::bind_files(m);
   lamina::python::bind_model(m);
   lamina::python::bind_trainer(m);
 }

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from . import mindspore
-    from ._lamina import Error, Generated, Model, StepResult, Tokenizer, Trainer, __version__
+    from ._lamina import Error, Generated, Model, StepResult, Tokenizer, Trainer, __version__, convert, load_tensors, save_tensors
 
-__all__ = ["Error", "Generated", "Model", "StepResult", "Tokenizer", "Trainer", "__version__"]
+__all__ = ["Error", "Generated", "Model", "StepResult", "Tokenizer", "Trainer", "__version__", "convert", "load_tensors", "save_tensors"]
 
 
 if not TYPE_CHECKING:

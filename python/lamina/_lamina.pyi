@@ -153,3 +153,25 @@ class Tokenizer:
     def vocab_size(self) -> int: ...
     @property
     def end_of_text(self) -> Optional[int]: ...
+
+def save_tensors(path: str, tensors: dict[str, Any], *, format: str = "safetensors") -> None:
+    """Arrays of any strides as one file: safetensors, torch, mindspore (its strict safetensors) or mindspore-ckpt."""
+
+def load_tensors(path: str) -> dict[str, Any]:
+    """What a file of weights of any format holds, or a model folder; bf16 as objects with DLPack, since numpy has no such type."""
+
+def convert(
+    source: str,
+    target: str,
+    *,
+    to: str,
+    names: Optional[str] = None,
+    names_from: Optional[str] = None,
+    config: Optional[str] = None,
+    dtype: str = "keep",
+    vocab_size: Optional[int] = None,
+    optimizer: bool = False,
+    allow: Sequence[str] = (),
+    allow_non_finite: bool = False,
+) -> dict[str, Any]:
+    """`lamina convert`: a model into a new folder. Returns what conversion.json says."""

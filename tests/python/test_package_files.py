@@ -1,0 +1,94 @@
+"""lamina.save_tensors, load_tensors and convert: arrays as they lie in memory, files of every format."""
+import subprocess
+
+import cli_support as cli
+import numpy as np
+import pytest
+import tiny
+import torch
+from mindspore_support import mindspore_python, needs_mindspore
+from safetensors.numpy import load_file
+
+import lamina
+
+FILES = {"safetensors": "a.safetensors", "torch": "a.pt", "mindspore": "b.safetensors", "mindspore-ckpt": "a.ckpt"}
+W = np.arange(12, dtype=np.float32).reshape(3, 4)
+VIEWS = {"transposed": W.T, "stepped": W[:, ::2], "reversed": W[::-1], "fortran": np.asfortranarray(W)}
+
+
+def read_by_others(path, form):
+    if form == "torch":
+        return {name: value.numpy() for name, value in torch.load(path, weights_only=True).items()}
+    return load_file(path) if form != "mindspore-ckpt" else lamina.load_tensors(str(path))
+
+
+@pytest.mark.parametrize("form", FILES)
+def test_c2_arrays_that_are_not_packed(form, tmp_path):
+    path = tmp_path / FILES[form]
+    lamina.save_tensors(str(path), {**VIEWS, "torch": torch.from_numpy(W).T}, format=form)
+    for found in (read_by_others(path, form), lamina.load_tensors(str(path))):
+        assert found["transposed"].shape == (4, 3) and found["stepped"].shape == (3, 2)
+        assert found["transposed"].ravel().tolist() == [0, 4, 8, 1, 5, 9, 2, 6, 10, 3, 7, 11]
+        for name, values in {**VIEWS, "torch": W.T}.items():
+            assert np.array_equal(found[name], values), name
+
+
+@pytest.mark.parametrize("form", FILES)
+def test_types_and_sizes(form, tmp_path):
+    bits = np.arange(65536, dtype=np.uint16)
+    bf16 = torch.from_numpy(bits.view(np.int16).copy()).view(torch.bfloat16)
+    arrays = {"bool": np.array([True, False]), "f16": bits.view(np.float16), "f64": np.array([1 / 3]), "scalar": np.float32(2.5).reshape(()),
+              "i64": np.array([-(2**63), 2**63 - 1]), "u8": np.arange(3, dtype=np.uint8)[::-1]}
+    if form != "mindspore-ckpt":
+        arrays["empty"] = np.zeros((0, 3), np.int32)
+    path = tmp_path / FILES[form]
+    lamina.save_tensors(str(path), {**arrays, "bf16": bf16}, format=form)
+    found = lamina.load_tensors(str(path))
+    assert torch.equal(torch.from_dlpack(found.pop("bf16")).view(torch.int16), bf16.view(torch.int16))
+    assert found.keys() == arrays.keys()
+    for name, values in arrays.items():
+        assert found[name].dtype == values.dtype and found[name].shape == values.shape, name
+        assert found[name].tobytes() == values.tobytes(), name
+
+
+def test_what_cannot_be_saved(tmp_path):
+    path = str(tmp_path / "x.safetensors")
+    for tensors, words in (({"a": "text"}, ['"a"', "array"]), ({1: W}, ["names"]), ({"a": W.astype(np.complex64)}, ['"a"', "numbers"])):
+        with pytest.raises(lamina.Error) as caught:
+            lamina.save_tensors(path, tensors)
+        assert all(word in str(caught.value) for word in words), caught.value
+    with pytest.raises(lamina.Error, match="mindspore-ckpt"):
+        lamina.save_tensors(path, {"a": W}, format="npz")
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_conversion_is_the_program_s(tmp_path):
+    tiny.write(tmp_path / "a")
+    said = lamina.convert(str(tmp_path / "a"), str(tmp_path / "b"), to="mindspore", names="mindformers-1.x")
+    assert said == cli.ok_json("convert", tmp_path / "a", tmp_path / "c", "--to", "mindspore", "--names", "mindformers-1.x")
+    for name in ("model.safetensors", "config.json", "conversion.json"):
+        assert (tmp_path / "b" / name).read_bytes() == (tmp_path / "c" / name).read_bytes()
+    with pytest.raises(lamina.Error, match="not empty"):
+        lamina.convert(str(tmp_path / "a"), str(tmp_path / "b"), to="hf")
+
+
+def test_a_model_is_made_of_any_format(tmp_path):
+    tiny.write(tmp_path / "a")
+    logits = lamina.Model.from_pretrained(str(tmp_path / "a")).forward([tiny.PROMPT]).copy()
+    for target in ("torch", "mindspore", "mindspore-ckpt"):
+        lamina.convert(str(tmp_path / "a"), str(tmp_path / target), to=target)
+        model = lamina.Model.from_pretrained(str(tmp_path / target))
+        assert np.array_equal(model.forward([tiny.PROMPT]), logits), target
+
+
+@needs_mindspore
+def test_mindspore_reads_arrays_that_are_not_packed(tmp_path):
+    for form in ("mindspore", "mindspore-ckpt"):
+        lamina.save_tensors(str(tmp_path / FILES[form]), VIEWS, format=form)
+    script = ("import mindspore as ms\n"
+              "for path, form in (('b.safetensors', 'safetensors'), ('a.ckpt', 'ckpt')):\n"
+              "    print(ms.load_checkpoint(path, format=form)['transposed'].asnumpy().ravel().astype(int).tolist())\n")
+    (tmp_path / "run.py").write_text(script)
+    done = subprocess.run([mindspore_python(), "run.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.split("\n")[:2] == ["[0, 4, 8, 1, 5, 9, 2, 6, 10, 3, 7, 11]"] * 2
