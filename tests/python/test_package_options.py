@@ -27,9 +27,13 @@ def texts(tmp_path_factory):
 
 
 # The stub file, as Python sees it.
-def stub_classes():
+def stub_nodes(kind=ast.AST):
     tree = ast.parse((Path(lamina.__file__).parent / "_lamina.pyi").read_text(encoding="utf-8"))
-    return [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    return [node for node in tree.body if isinstance(node, kind)]
+
+
+def stub_classes():
+    return stub_nodes(ast.ClassDef)
 
 
 def parameters_of(function, defaults):
@@ -48,6 +52,17 @@ def parameters_of(function, defaults):
     return [(name, only, value) for (name, only), value in zip(names, simple)]
 
 
+def compare_signature(actual, stub, name):
+    """Whether `actual` is a function of the extension; then it has the stub's parameters."""
+    signature = getattr(actual, "__nb_signature__", None)
+    if signature is None:
+        return False
+    text, _, defaults = signature[0]
+    told = ast.parse(re.sub(r"\\\d+", "0", text.replace("lamina._lamina.", "")) + ": ...").body[0]
+    assert parameters_of(stub, None) == parameters_of(told, defaults or ()), name
+    return True
+
+
 def test_stubs_are_true():
     """Names, order, keywords and defaults of everything that the extension has."""
     compared = 0
@@ -57,16 +72,14 @@ def test_stubs_are_true():
         assert set(functions) - {"__init__"} == {name for name in vars(actual) if not name.startswith("_")}, node.name
         for name, stub in functions.items():
             member = vars(actual).get(name)
-            signature = getattr(getattr(member, "__func__", member), "__nb_signature__", None)
-            if signature is None:  # a property
+            if compare_signature(getattr(member, "__func__", member), stub, f"{node.name}.{name}"):
+                compared += 1
+            else:
                 assert isinstance(member, property) or name == "__init__", name
-                continue
-            text, _, defaults = signature[0]
-            told = ast.parse(re.sub(r"\\\d+", "0", text.replace("lamina._lamina.", "")) + ": ...").body[0]
-            assert parameters_of(stub, None) == parameters_of(told, defaults or ()), f"{node.name}.{name}"
-            compared += 1
+    functions = stub_nodes(ast.FunctionDef)
+    assert all(compare_signature(getattr(lamina, stub.name), stub, stub.name) for stub in functions)
     assert compared >= 15
-    assert {node.name for node in stub_classes()} == set(lamina.__all__) - {"__version__"}
+    assert {node.name for node in [*stub_classes(), *functions]} == set(lamina.__all__) - {"__version__"}
 
 
 def keywords(*functions):
@@ -83,6 +96,8 @@ def test_each_option_exists_under_its_name():
     # Prompts come as Python values, and what is shown is the caller's business.
     command_line_only = {"prompt", "prompt_ids", "batch_file", "echo", "json", "help"}
     assert options_of("generate") - command_line_only <= keywords(("Model", "generate")) | load
+    convert = stub_nodes(ast.FunctionDef)[[node.name for node in stub_nodes(ast.FunctionDef)].index("convert")]
+    assert options_of("convert") - {"json", "help"} <= {argument.arg for argument in convert.args.kwonlyargs}
     # Data, files and the course of a run are the loop's around step().
     course = {"model", "data", "out", "tokenizer", "vocab_size", "token_type", "invalid_utf8", "valid", "valid_fraction",
               "epochs", "eval_every", "save_every", "log_every", "json", "help"}
