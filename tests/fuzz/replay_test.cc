@@ -152,20 +152,26 @@ TEST(FuzzReplay, HfConfig) {
          {hf_config_text(ModelConfig()), hf_config_text(test::tiny_config()), R"({"model_type":"gpt2"})"}, 5000);
 }
 
-TEST(FuzzReplay, HfNames) {
-  Corpus corpus;
-  for (const char* front : {"transformer.", "", "_orig_mod.module.transformer."}) {
-    std::string lines;
-    for (const test::TinyTensor& tensor : test::tiny_tensors(2, false, front)) {
-      lines += tensor.name;
-      for (const int64_t size : tensor.shape) lines += " " + std::to_string(size);
-      lines += "\n";
-    }
-    corpus.push_back(lines);
+template <typename Tensor>
+std::string name_lines(const std::vector<Tensor>& tensors, const std::string& front) {
+  std::string lines;
+  for (const Tensor& tensor : tensors) {
+    lines += front + tensor.name;
+    for (const int64_t size : tensor.shape) lines += " " + std::to_string(size);
+    lines += "\n";
   }
+  return lines;
+}
+
+TEST(FuzzReplay, Names) {
+  Corpus corpus;
+  for (const char* front : {"transformer.", "", "_orig_mod.module.transformer."})
+    corpus.push_back(name_lines(test::tiny_tensors(2, false, ""), front));
   corpus.push_back(corpus[0] +
                    "transformer.h.0.attn.bias 1 1 16 16\ntransformer.h.0.attn.masked_bias\nlm_head.weight 97 16\n");
-  replay(fuzz::hf_names, corpus, 3000);
+  for (const NameProfile& profile : name_profiles())
+    corpus.push_back(name_lines(profile_tensors(profile, test::tiny_config()), std::string(profile.front)));
+  replay(fuzz::names, corpus, 1500);
 }
 
 TEST(FuzzReplay, HfIndex) {

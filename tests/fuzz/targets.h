@@ -13,6 +13,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -161,8 +162,23 @@ inline void hf_config(std::string_view data) {
   });
 }
 
+// A match without problems uses each tensor once, and each parameter has one.
+inline void match_names(const std::vector<FileTensor>& tensors, const NameProfile& profile) {
+  const NameMatch match = match_gpt2_names(tensors, test::tiny_config(), profile);
+  if (!match.problems.empty()) return;
+  must(match.wanted.size() == profile_tensors(profile, test::tiny_config()).size(), "all tensors of the model");
+  std::vector<bool> used(tensors.size());
+  for (const WantedTensor& wanted : match.wanted) {
+    must(wanted.source >= 0 && !used[static_cast<size_t>(wanted.source)], "each has a source of its own");
+    must(tensors[static_cast<size_t>(wanted.source)].shape == wanted.shape, "of its shape");
+    used[static_cast<size_t>(wanted.source)] = true;
+  }
+  const auto count = static_cast<size_t>(std::count(used.begin(), used.end(), true));
+  must(count + match.ignored.size() + (match.tied_head >= 0 ? 1 : 0) == tensors.size(), "nothing is left over");
+}
+
 // Lines "NAME DTYPE SIZE SIZE …" as the tensors of a file.
-inline void hf_names(std::string_view data) {
+inline void names(std::string_view data) {
   std::vector<FileTensor> tensors;
   while (!data.empty()) {
     const size_t end = std::min(data.find('\n'), data.size());
@@ -175,17 +191,8 @@ inline void hf_names(std::string_view data) {
     }
     tensors.push_back(std::move(tensor));
   }
-  const NameMatch match = match_gpt2_names(tensors, test::tiny_config(), *find_profile("hf"));
-  if (!match.problems.empty()) return;
-  must(match.wanted.size() == 28, "all tensors of the model");
-  std::vector<bool> used(tensors.size());
-  for (const WantedTensor& wanted : match.wanted) {
-    must(wanted.source >= 0 && !used[static_cast<size_t>(wanted.source)], "each has a source of its own");
-    must(tensors[static_cast<size_t>(wanted.source)].shape == wanted.shape, "of its shape");
-    used[static_cast<size_t>(wanted.source)] = true;
-  }
-  const auto count = static_cast<size_t>(std::count(used.begin(), used.end(), true));
-  must(count + match.ignored.size() + (match.tied_head >= 0 ? 1 : 0) == tensors.size(), "nothing is left over");
+  std::set<std::string_view> ids{"hf", detect_profile(tensors).id};
+  for (const std::string_view id : ids) match_names(tensors, *find_profile(id));
 }
 
 inline void hf_index(std::string_view data) {

@@ -2,6 +2,6 @@
 #include "fuzz/targets.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  lamina::fuzz::hf_names({reinterpret_cast<const char*>(data), size});
+  lamina::fuzz::names({reinterpret_cast<const char*>(data), size});
   return 0;
 }
