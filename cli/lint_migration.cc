@@ -39,7 +39,7 @@ std::string finding_text(const Finding& finding) {
   if (!finding.place.name.empty()) where += ": " + plain_or_quoted(finding.place.name);
   return fmt::format("{}: {}: {} [{}]\n    else: {}\n    PyTorch: {}\n    MindSpore: {}\n", where,
                      severity_name(finding.severity), plain_or_quoted(finding.what), finding.rule->id,
-                     finding.rule->consequence, finding.pytorch, finding.mindspore);
+                     finding.rule->consequence, plain_or_quoted(finding.pytorch), plain_or_quoted(finding.mindspore));
 }
 
 int print_rules(bool json) {
@@ -75,13 +75,15 @@ int run(const Options& options) {
     else
       text += finding_text(finding);
   }
-  if (options.json)
-    print_json({{"findings", findings},
-                {"counts", {{"error", counts[2]}, {"warning", counts[1]}, {"note", counts[0]}}},
-                {"files", report.files}});
-  else
+  if (options.json) {
+    Json out = {{"counts", {{"error", counts[2]}, {"warning", counts[1]}, {"note", counts[0]}}},
+                {"files", report.files}};
+    out["findings"] = std::move(findings);  // may be many
+    print_json(out);
+  } else {
     print(text + fmt::format("{} errors, {} warnings, {} notes in {} files\n", counts[2], counts[1], counts[0],
                              report.files.size()));
+  }
   return counts[2] > 0 ? 1 : 0;
 }
 

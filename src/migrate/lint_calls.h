@@ -18,7 +18,8 @@ enum class When {
 
 struct CallRule {
   std::string_view rule = {};
-  std::string_view callee = {};  // as it is documented; ".name": a method of anything; "": any call
+  std::string_view callee =
+      {};  // as it is documented; ".name": a method of anything; "": a call of what no import names
   When when = When::always;
   std::string_view argument = {};  // names with | between them
   int position = -1;               // of the first of them; -1: by name only

@@ -37,10 +37,9 @@ void add(std::vector<Finding>& out, const std::string& file, Said said) {
 std::vector<Said> layer_findings(const ModelConfig& config) {
   std::vector<Said> out;
   const std::string epsilon = number(config.layer_norm_epsilon);
-  if (config.layer_norm_epsilon != 1e-7)
-    out.push_back({"layernorm-epsilon", "layer_norm_epsilon",
-                   epsilon + " is not the default of MindSpore's nn.LayerNorm, 1e-07",
-                   "nn.LayerNorm(..., eps=" + epsilon + ")", "nn.LayerNorm(..., epsilon=" + epsilon + ")"});
+  out.push_back({"layernorm-epsilon", "layer_norm_epsilon",
+                 fmt::format("{}, and the default of nn.LayerNorm is 1e-05 in PyTorch and 1e-07 in MindSpore", epsilon),
+                 "nn.LayerNorm(..., eps=" + epsilon + ")", "nn.LayerNorm(..., epsilon=" + epsilon + ")"});
   const bool tanh = config.activation() == Activation::gelu_tanh;
   out.push_back(
       {"gelu-form", "activation_function",

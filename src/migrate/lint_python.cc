@@ -27,6 +27,7 @@ constexpr std::pair<std::string_view, std::string_view> kHomes[] = {
     {"mindspore.nn.loss.loss.", "mindspore.nn."},
     {"mindspore.nn.loss.", "mindspore.nn."},
     {"mindspore.common.dtype.", "mindspore."},
+    {"mindspore.dtype.", "mindspore."},
     {"mindspore.train.serialization.", "mindspore."},
     {"mindspore.train.amp.", "mindspore.amp."},
     {"mindspore.train.loss_scale_manager.", "mindspore.amp."},
@@ -39,7 +40,6 @@ constexpr std::pair<std::string_view, std::string_view> kHomes[] = {
     {"torch.nn.modules.", "torch.nn."},
     {"torch.nn.utils.clip_grad.", "torch.nn.utils."},
     {"torch.optim.adamw.", "torch.optim."},
-    {"torch.cuda.amp.GradScaler", "torch.amp.GradScaler"},
     {"transformers.modeling_utils.Conv1D", "transformers.pytorch_utils.Conv1D"},
     {"transformers.models.gpt2.modeling_gpt2.", "transformers."},
 };
@@ -174,11 +174,9 @@ class Walk {
     const std::string meaning = method || keyword ? "" : resolve(path);
     if (!meaning.empty()) script_.uses.push_back({meaning, tokens_[begin].line});
     if (!is(at_, "(") || defined) return;
-    PyCall call{meaning.empty() ? path : meaning, path, tokens_[begin].line, false, {}};
+    PyCall call{meaning, path, tokens_[begin].line, !meaning.empty(), false, {}};
     const size_t dot = path.rfind('.');
-    if (meaning.empty() && (method || dot != std::string::npos))
-      call.callee = path.substr(dot == std::string::npos ? 0 : dot);
-    if (meaning.empty() && method && dot == std::string::npos) call.callee = "." + path;
+    if (meaning.empty()) call.callee = dot != std::string::npos ? path.substr(dot) : (method ? "." : "") + path;
     pending_ = script_.calls.size();
     script_.calls.push_back(std::move(call));
     pending_starts_ = open_.empty() && starts_statement(begin);

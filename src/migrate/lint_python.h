@@ -28,7 +28,8 @@ struct PyCall {
   std::string callee;   // resolved: "mindspore.nn.LayerNorm"; ".step" for a method of what is unknown
   std::string written;  // "nn.LayerNorm"
   int64_t line = 0;
-  bool dropped = false;  // a whole statement: nothing takes its result
+  bool imported = false;  // the callee begins with an import
+  bool dropped = false;   // a whole statement: nothing takes its result
   std::vector<PyArgument> arguments;
 };
 
@@ -52,7 +53,7 @@ struct PyScript {
   std::vector<PyAssignment> assignments;
 };
 
-constexpr size_t kMaxScriptBytes = size_t{2} << 20;
+constexpr size_t kMaxScriptBytes = size_t{1} << 20;
 constexpr size_t kMaxScriptDepth = 200;  // of brackets, as CPython has it
 
 // `text` outlives the result. Throws Error(invalid) that names `where`, the line and what is wrong: too large, no

@@ -13,6 +13,8 @@
 namespace lamina {
 namespace {
 
+constexpr size_t kLongest = 80;  // of an expression that is shown
+
 using Words = std::initializer_list<std::string_view>;
 
 bool is_one_of(std::string_view word, Words words) {
@@ -86,8 +88,9 @@ class ScriptLinter {
 
   // A call of a method of this name, of an import's part too.
   bool calls_method(Words names) const {
-    return std::any_of(script_.calls.begin(), script_.calls.end(),
-                       [&](const PyCall& call) { return is_one_of(last_part(call.callee), names); });
+    return std::any_of(script_.calls.begin(), script_.calls.end(), [&](const PyCall& call) {
+      return call.callee.find('.') != std::string::npos && is_one_of(last_part(call.callee), names);
+    });
   }
 
   bool has_word(std::string_view word) const {
@@ -119,7 +122,7 @@ class ScriptLinter {
   }
 
   bool matches(const CallRule& row, const PyCall& call) const {
-    if (!row.callee.empty() && call.callee != row.callee) return false;
+    if (row.callee.empty() ? call.imported : call.callee != row.callee) return false;
     if (!row.imports.empty() && import_of(row.imports) == nullptr) return false;
     if (row.when == When::always) return true;
     if (row.when == When::dropped) return call.dropped;
@@ -140,7 +143,7 @@ class ScriptLinter {
       const bool known = error == std::errc() && end == p.data() + p.size();
       p = known ? fmt::format("{:.15g}", 1.0 - kept) : "1 - (" + p + ")";
     }
-    found_.back().pytorch = found_.back().mindspore = "p=" + p;
+    found_.back().pytorch = found_.back().mindspore = p.size() <= kLongest ? "p=" + p : "p by its name";
   }
 
   // ---- the script as a whole
@@ -154,9 +157,18 @@ class ScriptLinter {
     return nullptr;
   }
 
+  // set_train() or set_train(True), of any net.
+  bool sets_train() const {
+    constexpr CallRule kMode{.argument = "mode", .position = 0};
+    return std::any_of(script_.calls.begin(), script_.calls.end(), [&](const PyCall& call) {
+      const PyArgument* mode = argument_of(kMode, call);
+      return call.callee == ".set_train" && (mode == nullptr || literal(*mode) != "False");
+    });
+  }
+
   void train_mode() {
     const PyCall* mindspore = optimizer({"mindspore.nn.", "mindspore.experimental.optim.", "mindspore.mint.optim."});
-    if (mindspore != nullptr && !calls_method({"set_train", "train"}))
+    if (mindspore != nullptr && !sets_train() && !calls_method({"train"}))
       add("train-mode", mindspore->line, mindspore->written + "(...): training without set_train(): dropout is off");
     const PyCall* torch = optimizer({"torch.optim."});
     if (torch != nullptr && !calls_method({"train"}))

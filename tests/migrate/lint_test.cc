@@ -63,8 +63,6 @@ ModelConfig config_of(std::string_view text) {
   ModelConfig config;
   config.embd_pdrop = config.attn_pdrop = config.resid_pdrop = 0.0;
   config.tie_word_embeddings = false;
-  if (text == "epsilon 1e-5") config.layer_norm_epsilon = 1e-5;
-  if (text == "epsilon 1e-7") config.layer_norm_epsilon = 1e-7;
   if (text == "dropout") config.attn_pdrop = 0.1;
   if (text == "tied") config.tie_word_embeddings = true;
   if (text == "unscaled") config.scale_attn_weights = false;
@@ -202,8 +200,8 @@ TEST(Lint, WhatCannotBeFollowedIsRefused) {
   EXPECT_NE(refused(std::string(200, '(')).find("a bracket that is closed"), std::string::npos);
   EXPECT_NE(refused(std::string("a\0b", 3)).find("byte 1: expected text, got a zero byte"), std::string::npos);
   EXPECT_NE(refused("a\xFF").find("byte 1"), std::string::npos);
-  EXPECT_NE(refused(std::string((2 << 20) + 1, ' ')).find("expected at most 2097152 bytes"), std::string::npos);
-  EXPECT_EQ(refused(std::string(2 << 20, '#')), "");
+  EXPECT_NE(refused(std::string((1 << 20) + 1, ' ')).find("expected at most 1048576 bytes"), std::string::npos);
+  EXPECT_EQ(refused(std::string(1 << 20, '#')), "");
 }
 
 }  // namespace
