@@ -50,7 +50,7 @@ class ScriptLinter {
     train_mode();
     clip_scaled();
     tied_head();
-    decay_groups();
+    decays();
     mask_values();
     loss_accumulation();
     assignments();
@@ -199,16 +199,19 @@ class ScriptLinter {
     }
   }
 
-  // One group of everything, with a decay.
-  void decay_groups() {
+  // No decay said, neither in the call nor in a group; or one for everything.
+  void decays() {
     constexpr CallRule kDecay{.argument = "weight_decay", .position = 4};
     constexpr CallRule kParameters{.argument = "params", .position = 0};
+    const bool in_groups = has_word("\"weight_decay\"") || has_word("'weight_decay'");
     for (const PyCall& call : script_.calls) {
-      if (!is_one_of(call.callee,
-                     {"torch.optim.AdamW", "mindspore.experimental.optim.AdamW", "mindspore.mint.optim.AdamW"}))
+      const bool torch = call.callee == "torch.optim.AdamW";
+      if (!torch && !is_one_of(call.callee, {"mindspore.experimental.optim.AdamW", "mindspore.mint.optim.AdamW"}))
         continue;
       const PyArgument* parameters = argument_of(kParameters, call);
       const PyArgument* decay = argument_of(kDecay, call);
+      if (torch && decay == nullptr && !in_groups && !has_star(call))
+        add("adamw-settings", call.line, call.written + "(...): no weight_decay: 0.01");
       if (parameters == nullptr || (decay != nullptr && is_one_of(literal(*decay), {"0", "0.0"}))) continue;
       const std::string text = literal(*parameters);
       for (const std::string_view all : {".parameters()", ".trainable_params()", ".get_parameters()"})

@@ -95,12 +95,14 @@ class TensorLinter {
   void weight(const StoredTensor& tensor) {
     const std::string_view name = tensor.name;
     const std::string_view last = name.substr(name.rfind('.') + 1);
-    if (last == "gamma" || last == "beta" || last == "embedding_table")
+    const bool buffer = last == "masked_bias" || last == "masked_beta" ||
+                        (tensor.shape.size() == 4 && (name.ends_with("attn.bias") || name.ends_with("attention.beta")));
+    if (buffer)
+      add("constant-buffers", tensor.name, "a mask stored as a tensor");
+    else if (last == "gamma" || last == "beta" || last == "embedding_table")
       add("parameter-names", tensor.name, "MindSpore's names: gamma, beta, embedding_table");
     for (const std::string_view front : {"transformer.", "backbone.", "module.", "_module.", "_orig_mod."})
       if (name.starts_with(front)) add("name-prefix", tensor.name, fmt::format("names begin with {}", front));
-    if (last == "masked_bias" || last == "masked_beta" || (name.ends_with("attn.bias") && tensor.shape.size() == 4))
-      add("constant-buffers", tensor.name, "a mask stored as a tensor");
     if (name.ends_with("wte.weight") || name.ends_with("word_embedding.embedding_table") || name == "embedding.token")
       table(tensor);
     if (name.ends_with("lm_head.weight") || name == "head.weight") head_ = tensor.name;

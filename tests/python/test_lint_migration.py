@@ -129,6 +129,7 @@ def test_defaults_of_pytorch_layers():
 
 def test_defaults_of_pytorchs_optimizer_and_files(tmp_path):
     parameters = inspect.signature(torch.optim.AdamW).parameters
+    assert list(parameters)[4] == "weight_decay"
     assert (parameters["eps"].default, parameters["weight_decay"].default) == (1e-8, 0.01)
     assert inspect.signature(torch.amp.GradScaler).parameters["init_scale"].default == 65536.0
     weight = torch.nn.Parameter(torch.ones(1))
