@@ -81,7 +81,7 @@ int run(const Options& options) {
     out["findings"] = std::move(findings);  // may be many
     print_json(out);
   } else {
-    print(text + fmt::format("{} errors, {} warnings, {} notes in {} files\n", counts[2], counts[1], counts[0],
+    print(text + fmt::format("errors {}, warnings {}, notes {}, files {}\n", counts[2], counts[1], counts[0],
                              report.files.size()));
   }
   return counts[2] > 0 ? 1 : 0;

@@ -174,7 +174,7 @@ class Walk {
     const std::string meaning = method || keyword ? "" : resolve(path);
     if (!meaning.empty()) script_.uses.push_back({meaning, tokens_[begin].line});
     if (!is(at_, "(") || defined) return;
-    PyCall call{meaning, path, tokens_[begin].line, !meaning.empty(), false, {}};
+    PyCall call{meaning, path, tokens_[begin].line, !meaning.empty(), false, {}, tokens_.size()};
     const size_t dot = path.rfind('.');
     if (meaning.empty()) call.callee = dot != std::string::npos ? path.substr(dot) : (method ? "." : "") + path;
     pending_ = script_.calls.size();
@@ -197,7 +197,9 @@ class Walk {
     end_argument();
     const Open closed = open_.back();
     open_.pop_back();
-    if (closed.call && closed.starts_statement) script_.calls[*closed.call].dropped = ends_statement(at_ + 1);
+    if (!closed.call) return;
+    script_.calls[*closed.call].end = at_ + 1;
+    if (closed.starts_statement) script_.calls[*closed.call].dropped = ends_statement(at_ + 1);
   }
 
   void end_argument() {

@@ -31,6 +31,7 @@ struct PyCall {
   bool imported = false;  // the callee begins with an import
   bool dropped = false;   // a whole statement: nothing takes its result
   std::vector<PyArgument> arguments;
+  size_t end = 0;  // the token behind its bracket
 };
 
 struct PyName {  // an imported thing, or a part of one, anywhere

@@ -245,17 +245,21 @@ class ScriptLinter {
             "a mask times -" + std::string(tokens[i + 2].word) + ", which is -inf in fp16");
   }
 
-  void loss_accumulation() {
+  // The loss before a division by a number of accumulations at `at`.
+  void divided(std::string_view loss, size_t at) {
     const auto& tokens = script_.tokens;
-    for (size_t i = 1; i + 1 < tokens.size(); ++i) {
-      if (tokens[i].word != "/" && tokens[i].word != "/=") continue;
-      if (tokens[i - 1].word.find("loss") == std::string_view::npos || tokens[i - 1].kind != PyToken::name) continue;
-      size_t last = i + 1;
-      while (last + 2 < tokens.size() && tokens[last + 1].word == ".") last += 2;
-      if (tokens[last].kind == PyToken::name && tokens[last].word.find("accum") != std::string_view::npos)
-        add("loss-accumulation", tokens[i].line,
-            fmt::format("{} / {}: a mean of means", tokens[i - 1].word, tokens[last].word));
-    }
+    if (loss.find("loss") == std::string_view::npos || at + 1 >= tokens.size()) return;
+    if (tokens[at].word != "/" && tokens[at].word != "/=") return;
+    size_t last = at + 1;
+    while (last + 2 < tokens.size() && tokens[last + 1].word == ".") last += 2;
+    if (tokens[last].kind == PyToken::name && tokens[last].word.find("accum") != std::string_view::npos)
+      add("loss-accumulation", tokens[at].line, fmt::format("{} / {}: a mean of means", loss, tokens[last].word));
+  }
+
+  void loss_accumulation() {
+    for (size_t i = 0; i < script_.tokens.size(); ++i)
+      if (script_.tokens[i].kind == PyToken::name) divided(script_.tokens[i].word, i + 1);
+    for (const PyCall& call : script_.calls) divided(last_part(call.written), call.end);
   }
 
   void assignments() {
