@@ -2,10 +2,10 @@
 // script as a whole has and lacks.
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <initializer_list>
 #include <map>
 
+#include "base/error.h"
 #include "migrate/lint.h"
 #include "migrate/lint_calls.h"
 #include "migrate/lint_python.h"
