@@ -152,6 +152,10 @@ void Command::positional(const char* name, std::string& field, const char* help)
   app_->add_option(name, field, help)->required();
 }
 
+void Command::positionals(const char* name, std::vector<std::string>& field, const char* help) const {
+  app_->add_option(name, field, help);
+}
+
 void Command::json(bool& field) const {
   app_->add_flag("--json", field, "print exactly one JSON object on standard output");
 }
@@ -179,6 +183,7 @@ Action parse_command_line(int argc, char** argv) {
   add_doctor(root);
   add_bench(root);
   add_convert(root);
+  add_lint_migration(root);
   try {
     program.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

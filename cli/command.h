@@ -46,7 +46,8 @@ class Command {
   void option(const OptionRow& row, std::vector<std::string>& field) const;
   void option(const OptionRow& row, std::vector<int64_t>& field) const;
   void positional(const char* name, std::string& field, const char* help) const;
-  void json(bool& field) const;  // every command has it
+  void positionals(const char* name, std::vector<std::string>& field, const char* help) const;  // any number, also none
+  void json(bool& field) const;                                                                 // every command has it
 
   // Every row of a table as `--name`. `options` lives as long as the program.
   template <typename Options>
@@ -79,6 +80,7 @@ void add_plan(const Command& program);
 void add_doctor(const Command& program);
 void add_bench(const Command& program);
 void add_convert(const Command& program);
+void add_lint_migration(const Command& program);
 
 // All of the command line to what shall be done. Throws Error(usage).
 Action parse_command_line(int argc, char** argv);

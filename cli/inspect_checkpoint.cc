@@ -78,12 +78,6 @@ std::string metadata_text(const Json& metadata, const std::string& front = {}) {
   return out;
 }
 
-// A name as it is, or quoted where a terminal would not show it so.
-std::string printable(const std::string& name) {
-  const std::string quoted = quote_text(name, name.size());
-  return quoted.size() == name.size() + 2 ? name : quoted;
-}
-
 int run(const Options& options) {
   std::error_code ignored;
   const bool training = fs::exists(options.path + "/manifest.json", ignored);
@@ -99,9 +93,9 @@ int run(const Options& options) {
       tensors.push_back(
           {{"name", tensor.name}, {"shape", tensor.shape}, {"dtype", tensor.dtype}, {"bytes", tensor.bytes}});
       if (options.hash) tensors.back()["xxh3_128"] = hash_of(file, tensor);
-      text +=
-          fmt::format("{:<6} {:>14} {:>14}  {}{}\n", tensor.dtype, shape_text(tensor.shape), tensor.bytes,
-                      options.hash ? tensors.back()["xxh3_128"].get<std::string>() + "  " : "", printable(tensor.name));
+      text += fmt::format("{:<6} {:>14} {:>14}  {}{}\n", tensor.dtype, shape_text(tensor.shape), tensor.bytes,
+                          options.hash ? tensors.back()["xxh3_128"].get<std::string>() + "  " : "",
+                          plain_or_quoted(tensor.name));
     }
   }
   if (options.json) {

@@ -23,6 +23,11 @@ std::string quote_text(std::string_view text, size_t limit) {
   return out + (at < text.size() ? "…\"" : "\"");
 }
 
+std::string plain_or_quoted(const std::string& text) {
+  const std::string quoted = quote_text(text, text.size());
+  return quoted.size() == text.size() + 2 ? text : quoted;
+}
+
 std::string shape_text(const std::vector<int64_t>& shape) {
   std::string out = "[";
   for (size_t i = 0; i < shape.size(); ++i) {

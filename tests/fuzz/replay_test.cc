@@ -48,7 +48,10 @@ const char* const kWords[] = {"0",
                               "PK\x01\x02",
                               "PK\x06\x07",
                               "cposix\nsystem\n",
-                              "crc_num"};
+                              "crc_num",
+                              "\\\n",
+                              "'''",
+                              "(lambda *a, b=nn.Dropout(0.1): b)"};
 
 // One small change: a bit, a byte, a cut, a doubled part, a word, or a part of another input.
 std::string mutate(std::string input, const Corpus& corpus, Rng& rng) {
@@ -192,6 +195,19 @@ TEST(FuzzReplay, TokenizerJson) {
 TEST(FuzzReplay, MergesTxt) {
   replay(fuzz::merges_txt,
          {"#version: 0.2\n# #\na b\nab c\nĠ ab\n## ##\nĠ Ġ\n", "# #\r\na b\r\nab c\r\nĠ ab\r\n## ##\r\nĠ Ġ", ""}, 2000);
+}
+
+TEST(FuzzReplay, Python) {
+  replay(
+      fuzz::python,
+      {"import mindspore as ms\nfrom mindspore import nn, ops\nnet = nn.Dropout(0.1)\nms.load_param_into_net(net, p)\n"
+       "x = nn.LayerNorm((4,), -1,\n -1)(y) * -1e9; a = a.b\n",
+       "from torch import (nn,  # 'x\n  optim as o)\nclass A(nn.Module):\n  def f(self, *a, **k): return "
+       "f\"{a!r:>{4}}\"\n"
+       "o.AdamW(m.parameters(), lr=1e-3)\n(loss / args.accum).backward()\nh.weight = w.weight\n",
+       "'''a\\''' + rb\"\\\"\" + 0xE-5 + 1_0.e-3j\r\n\\\r\nimport numpy, mindspore.nn.layer.basic as "
+       "b\rb.Dropout(0.1)\f\n"},
+      5000);
 }
 
 TEST(FuzzReplay, Manifest) {

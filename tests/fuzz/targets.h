@@ -39,6 +39,8 @@
 #include "io/tokenizer_files.h"
 #include "io/torch_file.h"
 #include "io/utf8.h"
+#include "migrate/lint.h"
+#include "migrate/lint_python.h"
 #include "train/checkpoint.h"
 #include "train/resume.h"
 
@@ -219,6 +221,23 @@ inline void merges_txt(std::string_view data) {
     const Tokenizer tokenizer = parse_vocab_and_merges(vocab, "v", data, "m").tokenizer;
     must(tokenizer.decode(encode(tokenizer, test::kSmallText)) == test::kSmallText, "text comes back");
   });
+}
+
+// Findings lie in the script, and a comment before it changes none.
+inline void python(std::string_view data) {
+  std::vector<Finding> found;
+  if (!accepted([&] { found = lint_script(data, "f"); })) return;
+  const auto lines = std::count(data.begin(), data.end(), '\n') + std::count(data.begin(), data.end(), '\r') + 1;
+  for (const Finding& finding : found)
+    must(finding.place.line >= 1 && finding.place.line <= lines && find_invalid_utf8(finding.what) == kNoFault,
+         "a finding lies in the script, and is text", finding.what);
+  const PyScript script = scan_python(data, "f");
+  for (const PyCall& call : script.calls)
+    for (const PyArgument& argument : call.arguments)
+      must(argument.begin <= argument.end && argument.end <= script.tokens.size(), "arguments are tokens",
+           call.written);
+  if (!data.starts_with("\xEF\xBB\xBF"))
+    must(lint_script("#\n" + std::string(data), "f").size() == found.size(), "a comment changes nothing");
 }
 
 // The manifest as it stands, and once more with its own hash made right, which a stranger could do as well.

@@ -23,11 +23,11 @@ NO_MINDSPORE = "no MindSpore: neither .venv/mindspore nor LAMINA_MINDSPORE_PYTHO
 needs_mindspore = pytest.mark.skipif(mindspore_python() is None, reason=NO_MINDSPORE)
 
 
-def run_child(name, folder, task):
+def run_child(name, folder, task, child=CHILD):
     """What the task answers, and the end of what MindSpore says where it failed."""
     (folder / "task.json").write_text(json.dumps(task))
     environment = dict(os.environ, GLOG_v="3", PYTHONDONTWRITEBYTECODE="1")
-    done = subprocess.run([mindspore_python(), str(CHILD), name, str(folder)], cwd=folder, env=environment, timeout=900,
+    done = subprocess.run([mindspore_python(), str(child), name, str(folder)], cwd=folder, env=environment, timeout=900,
                           capture_output=True, check=False)
     if done.returncode != 0:
         return None, done.stderr.decode(errors="replace")[-2000:]

@@ -13,7 +13,7 @@ import pytest
 from cli_support import BINARY, LLMC, ROOT, lamina, ok, ok_json, write_config, write_text, write_tiny
 
 COMMANDS = ["train", "generate", "eval", "inspect", "plan", "doctor", "bench", "tokenize", "inspect graph", "inspect plan",
-            "inspect config", "inspect checkpoint", "bench kernels", "bench step", "bench ablation", "bench peers",
+            "inspect config", "inspect checkpoint", "bench kernels", "bench step", "bench ablation", "bench peers", "lint-migration",
             "tokenize train", "tokenize encode", "tokenize decode", "tokenize info"]
 
 

@@ -1,0 +1,80 @@
+#include "migrate/lint_calls.h"
+
+namespace lamina {
+namespace {
+
+constexpr std::string_view kModels = "transformers|mindformers|mindnlp";
+
+constexpr CallRule kCalls[] = {
+    {"layernorm-epsilon", "mindspore.nn.LayerNorm", When::absent, "epsilon", 5, "no epsilon: 1e-7"},
+    {"layernorm-epsilon", "mindspore.ops.LayerNorm", When::absent, "epsilon", 2, "no epsilon: 1e-7"},
+    {"layernorm-epsilon", "torch.nn.LayerNorm", When::absent, "eps", 1, "no eps: 1e-5"},
+    {"layernorm-epsilon", "torch.nn.functional.layer_norm", When::absent, "eps", 4, "no eps: 1e-5"},
+    {"gelu-form", "mindspore.nn.GELU", When::absent, "approximate", 0, "no approximate: the tanh form"},
+    {"gelu-form", "mindspore.ops.gelu", When::absent, "approximate", 1, "no approximate: the exact form"},
+    {"gelu-form", "mindspore.ops.GeLU", When::always, "", -1, "the tanh form, whatever the config says"},
+    {"gelu-form", "torch.nn.GELU", When::absent, "approximate", 0, "no approximate: the exact form"},
+    {"gelu-form", "torch.nn.functional.gelu", When::absent, "approximate", 1, "no approximate: the exact form"},
+    {"dropout-positional", "mindspore.nn.Dropout", When::positional, "keep_prob", 0, "the first place is keep_prob"},
+    {"dropout-positional", "mindspore.ops.Dropout", When::positional, "keep_prob", 0, "the first place is keep_prob"},
+    {"dropout-positional", "torch.nn.Dropout", When::positional, "p", 0,
+     "p by its place, which is keep_prob in MindSpore"},
+    {"dropout-keep-prob", "mindspore.nn.Dropout", When::given, "keep_prob", -1, "keep_prob is the share kept"},
+    {"dense-init", "mindspore.nn.Dense", When::absent, "weight_init", 2, "no weight_init: uniform by fan-in"},
+    {"embedding-init", "mindspore.nn.Embedding", When::absent, "embedding_table", 3, "no embedding_table: N(0, 0.01)"},
+    {"conv1d-layout", "transformers.pytorch_utils.Conv1D", When::always, "", -1,
+     "weight (inputs, outputs), outputs named first"},
+    {"attention-scale", "mindspore.ops.flash_attention_score", When::absent, "scalar_value", 12,
+     "no scalar_value: scores are not scaled"},
+    {"mask-convention", "mindspore.ops.flash_attention_score", When::given, "attn_mask|padding_mask", 7, "1 is masked"},
+    {"mask-convention", "torch.nn.functional.scaled_dot_product_attention", When::given, "attn_mask", 3,
+     "True is visible"},
+    {"mask-convention", "", When::given, "key_padding_mask|attn_mask", -1,
+     "True is masked where nn.MultiheadAttention is meant", "", "torch|mindspore"},
+    {"loss-mean", "mindspore.nn.SoftmaxCrossEntropyWithLogits", When::always, "", -1, "no target is ignored"},
+    {"loss-mean", "mindspore.ops.SparseSoftmaxCrossEntropyWithLogits", When::always, "", -1, "no target is ignored"},
+    {"ignore-index", "mindspore.ops.cross_entropy", When::absent, "ignore_index", 3, "no ignore_index: -100"},
+    {"ignore-index", "mindspore.nn.CrossEntropyLoss", When::absent, "ignore_index", 1, "no ignore_index: -100"},
+    {"ignore-index", "torch.nn.functional.cross_entropy", When::absent, "ignore_index", 4, "no ignore_index: -100"},
+    {"ignore-index", "torch.nn.CrossEntropyLoss", When::absent, "ignore_index", 2, "no ignore_index: -100"},
+    {"label-shift", "", When::given, "labels", -1, "labels are shifted inside the model", "", kModels},
+    {"adamweightdecay", "mindspore.nn.AdamWeightDecay", When::always, "", -1, "no bias correction, and biases decay"},
+    {"adamw-settings", "torch.optim.AdamW", When::absent, "eps", 3, "no eps: 1e-8"},
+    {"l2-loss", "mindspore.ops.L2Loss", When::always, "", -1, "too small for large tensors"},
+    {"clip-result", "mindspore.ops.clip_by_global_norm", When::dropped, "", -1, "its result is dropped"},
+    {"loss-scale", "mindspore.amp.DynamicLossScaleManager", When::absent, "init_loss_scale", 0,
+     "no init_loss_scale: 2^24"},
+    {"loss-scale", "mindspore.amp.FixedLossScaleManager", When::absent, "loss_scale", 0, "no loss_scale: 128"},
+    {"loss-scale", "torch.amp.GradScaler", When::absent, "init_scale", 1, "no init_scale: 65536"},
+    {"loss-scale", "torch.cuda.amp.GradScaler", When::absent, "init_scale", 0, "no init_scale: 65536"},
+    {"amp-level", "mindspore.Model", When::value, "amp_level", 6, "fp16 on CPU, and O2 raises there", "O1 O2 O3 auto"},
+    {"amp-level", "mindspore.amp.build_train_network", When::value, "level", 3, "fp16 on CPU, and O2 raises there",
+     "O1 O2 O3 auto"},
+    {"amp-level", "mindspore.amp.auto_mixed_precision", When::value, "amp_level", 1, "fp16 on CPU", "O1 O2 O3 auto"},
+    {"no-cpu-kernel", "mindspore.ops.layer_norm", When::always, "", -1, "no CPU kernel"},
+    {"no-cpu-kernel", "mindspore.mint.nn.LayerNorm", When::always, "", -1, "no CPU kernel"},
+    {"no-cpu-kernel", "mindspore.mint.nn.functional.layer_norm", When::always, "", -1, "no CPU kernel"},
+    {"no-cpu-kernel", "mindspore.mint.nn.GELU", When::always, "", -1, "no CPU kernel"},
+    {"no-cpu-kernel", "mindspore.mint.nn.functional.gelu", When::always, "", -1, "no CPU kernel"},
+    {"no-cpu-kernel", "mindspore.ops.flash_attention_score", When::always, "", -1, "no CPU kernel"},
+    {"no-cpu-kernel", "mindspore.mint.optim.AdamW", When::always, "", -1, "no CPU kernel"},
+    {"load-not-strict", "mindspore.load_param_into_net", When::dropped, "", -1, "its two lists are dropped"},
+    {"load-not-strict", "mindspore.load_checkpoint", When::given, "net", 1,
+     "loads into net, and what did not fit is only logged"},
+    {"load-not-strict", ".load_state_dict", When::value_dropped, "strict", 1, "its two lists are dropped", "False",
+     "torch"},
+    {"file-not-checked", "mindspore.load_checkpoint", When::absent, "crc_check|format", 8,
+     "no crc_check: no sum is compared"},
+    {"file-not-checked", "mindspore.save_checkpoint", When::absent, "crc_check|format", 8,
+     "no crc_check: no sum is written"},
+    {"pickle-load", "torch.load", When::absent, "weights_only", -1, "no weights_only: False before 2.6"},
+    {"pickle-load", "torch.load", When::value, "weights_only", -1, "weights_only=False executes the file", "False"},
+    {"generation-settings", ".generate", When::absent, "do_sample|generation_config", -1,
+     "no do_sample: what the library's config says", "", kModels},
+};
+
+}  // namespace
+
+std::span<const CallRule> call_rules() { return kCalls; }
+
+}  // namespace lamina
