@@ -57,12 +57,12 @@ std::string counted(const Conversion& done) {
 
 void tell(const Options& options, const Conversion& done) {
   for (const std::string& warning : done.warnings) say("warning: {}", warning);
-  for (const std::string& front : done.report.removed) say("taken off the names: {}", front);
   for (const std::string& name : done.report.allowed) say("left behind, as allowed: {}", name);
   for (const auto& [name, count] : done.non_finite) say("warning: {}: {} numbers are NaN or infinite", name, count);
   say("{} ({}, names of {}) -> {} ({}, names of {})", options.from, done.format_from, done.names_from, options.to,
       done.format_to, done.names_to);
-  say("{}: {}", done.report.summary(), counted(done));
+  say("{}", done.report.text());
+  say("{}", counted(done));
 }
 
 int run(const Options& options) {

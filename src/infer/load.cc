@@ -12,7 +12,9 @@ LoadedModel load_model(const std::string& folder, HfConfig config, const LoadOpt
   out.specs = parameter_specs(out.config);
   out.warnings = std::move(config.warnings);
   const ModelWeights weights(folder, out.config);
-  out.warnings.insert(out.warnings.end(), weights.report().warnings.begin(), weights.report().warnings.end());
+  const LoadReport& report = weights.report();
+  out.warnings.insert(out.warnings.end(), report.warnings.begin(), report.warnings.end());
+  if (!report.narrow.empty()) out.warnings.push_back(report.narrow + ": converted to fp32 exactly");
   CompileOptions needs = options.needs();
   needs.isa = select_isa();
   out.session = std::make_unique<Session>(compile(out.config, needs).plan, options.threads, options.memory_limit);

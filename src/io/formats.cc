@@ -1,7 +1,9 @@
 #include "io/formats.h"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
+#include <fstream>
 #include <map>
 
 #include "base/error.h"
@@ -88,16 +90,27 @@ WeightFiles open_index(const std::string& path) {
   return out;
 }
 
+// .bin is also the ending of token files and of much else: those that torch writes are archives and pickles.
+bool is_weights_file(const fs::path& path) {
+  const std::string name = path.filename().string();
+  for (const char* ending : {".safetensors", ".ckpt", ".pt", ".pth", ".index.json"})
+    if (name.ends_with(ending)) return true;
+  if (!name.ends_with(".bin")) return false;
+  std::array<std::byte, 4> begin{};
+  std::ifstream(path, std::ios::binary).read(reinterpret_cast<char*>(begin.data()), begin.size());
+  return looks_like_zip(begin) || looks_like_pickle(begin);
+}
+
 // What else in the folder could be taken for its weights, each with the file that was taken.
 void warn_of_others(const fs::path& folder, const std::string& taken, WeightFiles& out) {
   std::vector<std::string> names{taken};
   for (const TensorFile& file : out.files) names.push_back(fs::path(file.path()).filename().string());
   for (const std::string& name : list_folder(folder.string())) {
-    const bool weights = name.ends_with(".safetensors") || name.ends_with(".ckpt") || name.ends_with(".pt") ||
-                         name.ends_with(".pth") || name.ends_with(".index.json");
-    if (!weights || name.front() == '.' || std::find(names.begin(), names.end(), name) != names.end()) continue;
-    if (name == "optimizer.safetensors" || name == "training_args.bin") continue;  // beside the weights on purpose
-    out.warnings.push_back(fmt::format("{}: not used, {} is there", (folder / name).string(), taken));
+    if (name.front() == '.' || std::find(names.begin(), names.end(), name) != names.end()) continue;
+    if (name == "optimizer.safetensors" || name == "optimizer.pt" || name == "training_args.bin")
+      continue;  // beside the weights on purpose
+    if (is_weights_file(folder / name))
+      out.warnings.push_back(fmt::format("{}: not used, {} is there", (folder / name).string(), taken));
   }
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "io/element_type.h"
@@ -81,6 +82,13 @@ bool contains(std::span<const std::string_view> names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
+// "transformer.h.3.attn.bias" and its like of all layers as one: "transformer.h.*.attn.bias".
+std::string without_layer(const std::string& name) {
+  const size_t at = name.find("h.");
+  const size_t end = at == std::string::npos ? at : name.find('.', at + 2);
+  return end == std::string::npos ? name : name.substr(0, at + 2) + "*" + name.substr(end);
+}
+
 }  // namespace
 
 bool is_training_state(std::string_view name) {
@@ -111,20 +119,32 @@ std::string LoadReport::summary() const {
   return fmt::format("{} of {} tensors, {} left over", used, wanted, allowed.size());
 }
 
+std::string LoadReport::text() const {
+  std::string out = summary();
+  std::string separator = "; taken off the names: ";
+  for (const std::string& front : removed) out += std::exchange(separator, ", ") + front;
+  std::set<std::string> constants;
+  for (const std::string& name : ignored) constants.insert(without_layer(name));
+  separator = "; ignored, as they are constants: ";
+  for (const std::string& name : constants) out += std::exchange(separator, ", ") + name;
+  if (!state.empty())
+    out += fmt::format("; {} tensors of the state of training, {} among them", state.size(), state[0]);
+  return out;
+}
+
 ModelWeights::ModelWeights(WeightFiles files, const std::string& path, const ModelConfig& config,
                            const WeightsOptions& options)
     : path_(path), files_(std::move(files.files)) {
   report_.warnings = std::move(files.warnings);
   std::vector<Source> sources;
   std::vector<FileTensor> tensors;
-  std::vector<std::string> state;
   for (const TensorFile& file : files_)
     for (const StoredTensor& tensor : file.content().tensors) {
       const auto fits = [&](const std::string& pattern) { return fits_pattern(pattern, tensor.name); };
       if (std::any_of(options.allow.begin(), options.allow.end(), fits)) {
         report_.allowed.push_back(tensor.name);
       } else if (is_training_state(tensor.name)) {
-        state.push_back(tensor.name);
+        report_.state.push_back(tensor.name);
       } else {
         sources.push_back({&file, &tensor});
         tensors.push_back({tensor.name, tensor.dtype, tensor.shape});
@@ -148,8 +168,7 @@ ModelWeights::ModelWeights(WeightFiles files, const std::string& path, const Mod
   report_.used = report_.wanted = std::ssize(tensors_);
   report_.removed = std::move(found.removed);
   report_.ignored = std::move(found.ignored);
-  report_.ignored.insert(report_.ignored.end(), state.begin(), state.end());
-  warn_of_types();
+  report_.narrow = narrow_tensors();
 }
 
 // Megatron-LM's first versions packed q, k and v in two other ways under the same names; only the file's number tells.
@@ -186,8 +205,8 @@ void ModelWeights::check_tie(const Source& head, const Source& table) const {
                 path_, quote_text(table.tensor->name), quote_text(head.tensor->name));
 }
 
-// One line for all tensors that are not fp32, with the first of them.
-void ModelWeights::warn_of_types() {
+// One line for all of a type, with the first of them.
+std::string ModelWeights::narrow_tensors() const {
   std::map<std::string, std::pair<int64_t, std::string>> kinds;  // type -> number, first name
   for (const ModelTensor& tensor : tensors_) {
     if (tensor.stored == nullptr || tensor.stored->dtype == "F32") continue;
@@ -198,7 +217,7 @@ void ModelWeights::warn_of_types() {
   for (const auto& [type, kind] : kinds)
     text += fmt::format("{}{} of {} tensors {} {} ({}{})", text.empty() ? "" : "; ", kind.first, tensors_.size(),
                         kind.first == 1 ? "is" : "are", type, quote_text(kind.second), kind.first > 1 ? ", …" : "");
-  if (!text.empty()) report_.warnings.push_back(fmt::format("{}: {}: converted to fp32 exactly", path_, text));
+  return text.empty() ? text : fmt::format("{}: {}", path_, text);
 }
 
 void ModelWeights::read(const ParameterSink& sink) const {

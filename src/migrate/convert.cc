@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <set>
 #include <utility>
 
 #include "base/error.h"
@@ -143,8 +144,11 @@ Conversion begin(const Target& target, const StoredConfig& found, const ModelWei
   out.report = weights.report();
   if (weights.tied_head() != nullptr) out.tied = weights.tied_head()->name;
   out.warnings = found.warnings;
-  for (const std::string& warning : weights.report().warnings)
-    if (!warning.ends_with("converted to fp32 exactly")) out.warnings.push_back(warning);
+  out.warnings.insert(out.warnings.end(), out.report.warnings.begin(), out.report.warnings.end());
+  std::set<std::string> types;
+  for (const ModelTensor& tensor : weights.tensors())
+    if (tensor.stored != nullptr) types.insert(tensor.stored->dtype);
+  if (types.size() > 1 && target.dtype.empty()) out.warnings.push_back(out.report.narrow + ": kept as stored");
   return out;
 }
 

@@ -92,6 +92,7 @@ Json conversion_json(const Conversion& conversion) {
               {"tensors", tensors_json(conversion.tensors)},
               {"optimizer", tensors_json(conversion.state)},
               {"ignored", conversion.report.ignored},
+              {"state_of_training", conversion.report.state},
               {"allowed", conversion.report.allowed},
               {"taken_off_names", conversion.report.removed},
               {"non_finite", conversion.non_finite},

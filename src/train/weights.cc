@@ -1,7 +1,6 @@
 #include "train/weights.h"
 
 #include <filesystem>
-#include <set>
 #include <utility>
 
 #include "base/error.h"
@@ -10,28 +9,6 @@
 #include "io/model_weights.h"
 
 namespace lamina {
-namespace {
-
-// "transformer.h.3.attn.bias" and its like of all layers as one: "transformer.h.*.attn.bias".
-std::string without_layer(const std::string& name) {
-  const size_t at = name.find("h.");
-  const size_t end = at == std::string::npos ? at : name.find('.', at + 2);
-  return end == std::string::npos ? name : name.substr(0, at + 2) + "*" + name.substr(end);
-}
-
-std::string told(const LoadReport& report) {
-  std::string out = report.summary();
-  std::string separator = "; taken off the names: ";
-  for (const std::string& front : report.removed) out += std::exchange(separator, ", ") + front;
-  std::set<std::string> ignored;
-  for (const std::string& name : report.ignored) ignored.insert(without_layer(name));
-  separator = "; ignored, as they are constants: ";
-  for (const std::string& name : ignored) out += std::exchange(separator, ", ") + name;
-  return out;
-}
-
-}  // namespace
-
 ModelSource open_model(const std::string& name) {
   ModelSource out;
   out.name = name;
@@ -61,7 +38,8 @@ std::string load_weights(Session& session, const std::string& folder, const Mode
   });
   const LoadReport& report = weights.report();
   warnings.insert(warnings.end(), report.warnings.begin(), report.warnings.end());
-  return told(report);
+  if (!report.narrow.empty()) warnings.push_back(report.narrow + ": converted to fp32 exactly");
+  return report.text();
 }
 
 void save_model(const Session& session, const std::string& folder, const ModelConfig& config,

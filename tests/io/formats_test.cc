@@ -127,7 +127,7 @@ TEST(Formats, FoldersAndShards) {
   const WeightFiles one = open_weights(dir.path());
   ASSERT_EQ(one.files.size(), 1u);
   EXPECT_EQ(one.files[0].content().format, "torch-zip");
-  EXPECT_EQ(one.warnings.size(), 4u);
+  EXPECT_EQ(one.warnings.size(), 3u);  // a.bin holds no archive: it could be anything
 }
 
 TEST(Formats, WhatMindsporesOwnReaderWouldRefuseIsNotWritten) {

@@ -419,7 +419,7 @@ TEST(Convert, TheStateOfAnOptimizerThereAndBack) {
   // Without being asked for it stays, and is named.
   const Conversion plain = there(from, dir.file("weights"), "hf");
   EXPECT_TRUE(plain.state.empty());
-  EXPECT_EQ(plain.report.ignored.size(), 36u * 2 + 1);
+  EXPECT_EQ(plain.report.state.size(), 36u * 2 + 1);
 }
 
 TEST(Convert, AStateThatIsNotWhole) {

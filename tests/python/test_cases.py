@@ -48,8 +48,8 @@ def arguments(entry, cases, run):
     return ["train", "--model", path, "--data", cases / "tiny" / "tokens_u16.bin", "--out", run, "--steps", "1"]
 
 
-def check(entry, cases, run):
-    result = lamina(*arguments(entry, cases, run))
+def check(entry, cases, run, command=None):
+    result = lamina(*(command or arguments(entry, cases, run)))
     said, name = result.stderr.decode(), entry["path"]
     errors = [line for line in said.splitlines() if line.startswith("lamina: error: ")]
     text = "\n".join(errors) if entry["expect"] == "error" else said
@@ -70,6 +70,15 @@ def test_case(case, cases, manifest, tmp_path):
     assert entries
     for number, entry in enumerate(entries):
         check(entry, cases, tmp_path / str(number))
+
+
+@pytest.mark.tiny
+def test_conversions_judge_models_as_training_does(cases, manifest, tmp_path):
+    models = [entry for entry in manifest if entry["case"][0] == "M" or (entry["case"][0] == "C" and (cases / entry["path"]).is_dir())]
+    assert len(models) > 30
+    for number, entry in enumerate(models):
+        run = tmp_path / str(number)
+        check(entry, cases, run, ["convert", cases / entry["path"], run, "--to", "torch"])
 
 
 def test_c17_nothing_was_executed(cases, manifest, tmp_path):
