@@ -7,7 +7,7 @@
 namespace lamina::fused {
 namespace {
 
-constexpr int64_t kCoreSite = 0, kResidualSite = 1;  // of dropout in this cell; the MLP's seed is another
+constexpr int64_t kCoreSite = 0, kResidualSite = 1;  // of dropout
 
 struct Problem {
   int64_t B, T, C;

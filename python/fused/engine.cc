@@ -17,6 +17,7 @@ namespace {
 constexpr int64_t kHugePage = int64_t{1} << 21;
 constexpr int64_t kLine = 64;
 constexpr int kMostThreads = 1024;
+constexpr int64_t kRows = 64, kFewRows = 8;  // of a weight that one task packs, and before it goes to the next panel
 
 int64_t rounded(int64_t bytes, int64_t to) { return (bytes + to - 1) / to * to; }
 
@@ -83,38 +84,42 @@ TensorArg Engine::tensor(const Shape& shape, Dtype dtype, const Layout& layout) 
   return {arena_.back().data() + used_ - bytes, shape, layout, dtype};
 }
 
-// f(first column, columns) for each panel of a weight, on all threads.
+// f(k, rows, n, columns) for each piece of a weight (K, N): a panel's columns of some rows. Few rows at a time and all
+// their panels, so that what is row-major is read or written as it lies in memory.
 template <typename F>
-void Engine::each_panel(const Shape& shape, const F& f) {
+void Engine::each_piece(const Shape& shape, const F& f) {
   struct Context {
     const F* f;
-    int64_t nr, columns;
-  } context{&f, nr_, shape[1]};
-  team_.run((shape[1] + nr_ - 1) / nr_,
+    int64_t nr, K, N;
+  } context{&f, nr_, shape[0], shape[1]};
+  team_.run((shape[0] + kRows - 1) / kRows,
             [](void* pointer, int64_t task, int) noexcept {
               const Context& c = *static_cast<const Context*>(pointer);
-              (*c.f)(task * c.nr, std::min(c.nr, c.columns - task * c.nr));
+              const int64_t end = std::min(c.K, (task + 1) * kRows);
+              for (int64_t k = task * kRows; k < end; k += kFewRows)
+                for (int64_t n = 0; n < c.N; n += c.nr)
+                  (*c.f)(k, std::min(kFewRows, end - k), n, std::min(c.nr, c.N - n));
             },
             &context);
 }
 
 TensorArg Engine::pack(const TensorArg& weight) {
   const TensorArg to = panel(weight.shape);
-  const int64_t K = weight.shape[0], N = weight.shape[1];
+  const int64_t K = weight.shape[0], N = weight.shape[1], nr = nr_;
   const auto* from = static_cast<const float*>(weight.data);
   auto* panels = static_cast<float*>(to.data);
-  each_panel(weight.shape, [&](int64_t first, int64_t columns) {
-    pack_panel(from + first, N, 1, panels + first * K, K, columns, nr_);
+  each_piece(weight.shape, [=](int64_t k, int64_t rows, int64_t n, int64_t columns) {
+    pack_panel(from + k * N + n, N, 1, panels + n * K + k * nr, rows, columns, nr);
   });
   return to;
 }
 
 void Engine::unpack(const TensorArg& from, const TensorArg& to) {
-  const int64_t K = to.shape[0], N = to.shape[1];
+  const int64_t K = to.shape[0], N = to.shape[1], nr = nr_;
   const auto* panels = static_cast<const float*>(from.data);
   auto* weight = static_cast<float*>(to.data);
-  each_panel(to.shape, [&](int64_t first, int64_t columns) {
-    unpack_panel(panels + first * K, weight + first, N, 1, K, columns, nr_);
+  each_piece(to.shape, [=](int64_t k, int64_t rows, int64_t n, int64_t columns) {
+    unpack_panel(panels + n * K + k * nr, weight + k * N + n, N, 1, rows, columns, nr);
   });
 }
 

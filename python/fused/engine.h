@@ -45,7 +45,7 @@ class Engine {
  private:
   Engine();
   template <typename F>
-  void each_panel(const Shape& shape, const F& f);
+  void each_piece(const Shape& shape, const F& f);
 
   std::mutex mutex_;
   ThreadTeam team_;

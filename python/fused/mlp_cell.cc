@@ -4,6 +4,8 @@
 namespace lamina::fused {
 namespace {
 
+constexpr int64_t kResidualSite = 2;  // of dropout: the attention cell of the layer has the same seed and other sites
+
 struct Problem {
   int64_t M, C, I;
   double eps;
@@ -22,7 +24,7 @@ Problem problem_of(const Call& call, int x, int fc, int settings) {
   if (set[1] != 0.0 && set[1] != 1.0) throw Refused{Code::setting};
   return {rows[0],         rows[1],
           weight[1],       norm_epsilon(set[0]),
-          {set[1] == 1.0}, {.p = dropout_share(set[2], set[3]), .site = 0, .training = true}};
+          {set[1] == 1.0}, {.p = dropout_share(set[2], set[3]), .site = kResidualSite, .training = true}};
 }
 
 struct Kept {
