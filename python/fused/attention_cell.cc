@@ -27,6 +27,7 @@ Problem problem_of(const Call& call, int x, int64_t T, int settings) {
   const double* set = call.doubles(settings, 6);
   if (rows[0] % T != 0) throw Refused{Code::shape};
   Problem p{.B = rows[0] / T, .T = T, .C = rows[1], .core = {}, .residual = {}, .eps = norm_epsilon(set[2])};
+  // A head is a whole number of channels.
   if (!(set[0] >= 1.0 && set[0] <= static_cast<double>(p.C)) || set[0] != std::floor(set[0]) || !std::isfinite(set[1]))
     throw Refused{Code::setting};
   p.core = {.n_head = static_cast<int64_t>(set[0]),

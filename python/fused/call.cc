@@ -14,9 +14,11 @@ Shape Call::shape(int i, int rank) const {
   if (ranks_[i] != rank || rank > Shape::kMaxRank) throw Refused{Code::shape};
   Shape shape;
   shape.rank = rank;
+  int64_t elements = 1;
   for (int d = 0; d < rank; ++d) {
     shape[d] = shapes_[i][d];
-    if (shape[d] < 1 || shape[d] > INT32_MAX) throw Refused{Code::shape};
+    if (shape[d] < 1 || shape[d] > kMostElements / elements) throw Refused{Code::shape};
+    elements *= shape[d];
   }
   return shape;
 }

@@ -23,12 +23,15 @@ struct Refused {
   Code code;
 };
 
+constexpr int64_t kMostElements = int64_t{1}
+                                  << 40;  // of a tensor: sums and products of sizes stay far from their limit
+
 // Inputs, then outputs. Tensors are row-major; a shape of MindSpore's must be the expected one to the number.
 class Call {
  public:
   Call(int count, void** data, const int* ranks, int64_t** shapes, const char** dtypes, int expected);
 
-  // Any shape of this rank without a zero.
+  // Any shape of this rank with one to kMostElements elements.
   Shape shape(int i, int rank) const;
   // The kernels see it as `as`, of the same size.
   TensorArg floats(int i, const Shape& expected, const Shape& as) const;

@@ -21,6 +21,7 @@ struct Problem {
 Problem problem_of(const Call& call, int x, int fc, int settings) {
   const Shape rows = call.shape(x, 2), weight = call.shape(fc, 2);
   const double* set = call.doubles(settings, 4);
+  if (rows[0] > kMostElements / weight[1]) throw Refused{Code::shape};
   if (set[1] != 0.0 && set[1] != 1.0) throw Refused{Code::setting};
   return {rows[0],         rows[1],
           weight[1],       norm_epsilon(set[0]),

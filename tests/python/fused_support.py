@@ -117,7 +117,8 @@ def mlp_forward(case):
 def mlp_backward(case, inputs, results, dy):
     x, gamma, beta, fc, _, proj, _, seed, settings = inputs
     shapes = [x.shape, *[p.shape for p in inputs[1:7]]]
-    return run("mlp_backward", [dy, x, gamma, beta, fc, proj, results[1], seed, settings], [(shape, np.float32) for shape in shapes])
+    return run("mlp_backward", [dy, x, gamma, beta, fc, proj, results[1], seed, settings],
+               [(shape, np.float32) for shape in shapes])
 
 
 def whole_case(case, cell):

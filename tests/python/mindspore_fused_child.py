@@ -63,7 +63,8 @@ def profile(step, folder):
     """How often each kind of operator runs in one step."""
     ids = np.arange(16).reshape(2, 8)
     step(ids, ids)
-    prof = profiler.profile(activities=[profiler.ProfilerActivity.CPU], schedule=profiler.schedule(wait=0, warmup=0, active=1, repeat=1),
+    once = profiler.schedule(wait=0, warmup=0, active=1, repeat=1)
+    prof = profiler.profile(activities=[profiler.ProfilerActivity.CPU], schedule=once,
                             on_trace_ready=profiler.tensorboard_trace_handler(str(folder / "profile")))
     prof.start()
     step(ids, ids)

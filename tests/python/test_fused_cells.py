@@ -79,7 +79,8 @@ def torch_case(case, cell, dtype):
     keep_gradients(part)
     (y * torch.from_numpy(case.stream(1)).to(dtype)).sum().backward()
     found = {"y": y.detach(), "dx": x.grad, **{name: p[name].grad for name in names}}
-    return [{name: value.double().numpy() for name, value in side.items()} for side in (found, {**found, **sizes_of(case, part)})]
+    sizes = {**found, **sizes_of(case, part)}
+    return [{name: value.double().numpy() for name, value in side.items()} for side in (found, sizes)]
 
 
 @pytest.mark.parametrize("cell", ["attention", "mlp"])
@@ -89,7 +90,8 @@ def test_results_and_gradients_are_pytorchs(case, cell):
     sums = {}
     for seed in range(3):
         case = dataclasses.replace(case, seed=seed)
-        ours, (theirs, _), (truth, sizes) = fused.whole_case(case, cell), *(torch_case(case, cell, t) for t in (torch.float32, torch.float64))
+        ours = fused.whole_case(case, cell)
+        (theirs, _), (truth, sizes) = (torch_case(case, cell, dtype) for dtype in (torch.float32, torch.float64))
         for name in truth:
             squares = [np.square(side).sum() for side in (ours[name] - truth[name], theirs[name] - truth[name], sizes[name])]
             sums[name] = sums.get(name, np.zeros(3)) + squares
@@ -107,7 +109,8 @@ def test_a_place_that_sees_nothing_gives_exactly_what_came():
 
 
 def run_program(**environment):
-    done = subprocess.run([sys.executable, fused.__file__], env={**os.environ, **environment}, capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, fused.__file__], env={**os.environ, **environment}, capture_output=True, text=True,
+                          check=False)
     return done.stdout, done.stderr
 
 
@@ -157,8 +160,9 @@ def test_wrong_arguments_are_codes(name):
 
 def test_settings_and_masks_without_meaning_are_codes():
     good = entries()
-    for name, at, wrong in (("attention_forward", 13, {0: (0.0, 5.0, 2.5, np.nan, 24.0), 1: (np.inf,), 2: (-1.0, np.nan), 3: (1.5,), 5: (2.0,)}),
-                            ("mlp_forward", 8, {0: (np.nan,), 1: (0.5,), 2: (-0.1,), 3: (np.nan,)})):
+    attention = {0: (0.0, 5.0, 2.5, np.nan, 24.0), 1: (np.inf,), 2: (-1.0, np.nan), 3: (1.5,), 5: (2.0,)}
+    mlp = {0: (np.nan,), 1: (0.5,), 2: (-0.1,), 3: (np.nan,)}
+    for name, at, wrong in (("attention_forward", 13, attention), ("mlp_forward", 8, mlp)):
         for place, values in wrong.items():
             for value in values:
                 settings = good[name][at].copy()
@@ -175,10 +179,10 @@ def test_settings_and_masks_without_meaning_are_codes():
 
 
 def test_only_the_entries_are_seen():
-    listed = subprocess.run(["nm", "-D", "--defined-only", fused.library_path()], capture_output=True, text=True, check=True).stdout
-    names = sorted(line.split()[-1] for line in listed.splitlines())
+    read = lambda *command: subprocess.run([*command, fused.library_path()], capture_output=True, text=True, check=True)  # noqa: E731
+    names = sorted(line.split()[-1] for line in read("nm", "-D", "--defined-only").stdout.splitlines())
     assert names == ["lamina_attention_backward", "lamina_attention_forward", "lamina_mlp_backward", "lamina_mlp_forward"]
-    dynamic = subprocess.run(["readelf", "-d", fused.library_path()], capture_output=True, text=True, check=True).stdout
+    dynamic = read("readelf", "-d").stdout
     assert "NODELETE" in dynamic
     needed = [line.split("[")[1].rstrip("]") for line in dynamic.splitlines() if "(NEEDED)" in line]
     assert all(name.startswith(("libstdc++", "libm.", "libgcc_s", "libc.", "ld-linux")) for name in needed), needed

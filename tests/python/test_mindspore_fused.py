@@ -40,7 +40,8 @@ def truth_of(case):
         keep_gradients(part)
     (y * torch.from_numpy(case.stream(1)).double()).sum().backward()
     found = {"y": y.detach(), "dx": x.grad, **{name: sides[names][short].grad for name, (names, short) in SUBS.items()}}
-    sizes = {front + name: value for front, part in (("attention.", attention), ("mlp.", mlp)) for name, value in sizes_of(case, part).items()}
+    sizes = {f"{cell}.{name}": value for cell, part in (("attention", attention), ("mlp", mlp))
+             for name, value in sizes_of(case, part).items()}
     return {name: (value.numpy(), sizes.get(name, value).numpy()) for name, value in found.items()}
 
 
@@ -51,7 +52,8 @@ def results(tmp_path_factory):
     base, tasks = tmp_path_factory.mktemp("fused"), []
     for mode in MODES:
         (base / mode).mkdir()
-        np.savez(base / mode / "cases.npz", **{f"{name}/{key}": value for name, case in CASES.items() for key, value in inputs_of(case).items()})
+        inputs = {f"{name}/{key}": value for name, case in CASES.items() for key, value in inputs_of(case).items()}
+        np.savez(base / mode / "cases.npz", **inputs)
         cases = {name: dict(config=config_of(case), seq=case.T) for name, case in CASES.items()}
         tasks.append(("fused", base / mode, dict(cases=cases, model=MODEL, mask=MASK, too_wide=int(mode == "pynative"),
                                                  pynative=mode == "pynative")))

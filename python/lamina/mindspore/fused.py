@@ -1,8 +1,8 @@
 """GPT2Layer by Lamina's kernels, on MindSpore's CPU backend: one custom operator each way for the attention cell and for the
 MLP cell (python/fused/cells.h has their inputs and outputs). fp32; parameters are those of GPT2Layer, by name, shape and value.
 
-Operators come from liblamina_mindspore_ops.so beside this file, or from the library that LAMINA_MINDSPORE_OPS names. It has threads of
-its own: LAMINA_THREADS of them, else one for each processor."""
+Operators come from liblamina_mindspore_ops.so beside this file, or from the library that LAMINA_MINDSPORE_OPS names. It has
+threads of its own: LAMINA_THREADS of them, else one for each processor."""
 import os
 from pathlib import Path
 
@@ -23,9 +23,10 @@ def library():
     named = os.environ.get(VARIABLE)
     path = (Path(named) if named else Path(__file__).with_name(LIBRARY)).absolute()
     if not path.is_file():
-        raise Error("io", f"the library of fused layers is missing: {path}, expected that of Lamina's wheel, or {VARIABLE} to name it")
+        raise Error("io", f"the library of fused layers is missing: {path}, expected that of Lamina's wheel, or {VARIABLE} to "
+                          "name another")
     if ":" in str(path):
-        raise Error("unsupported", f"the library of fused layers lies where MindSpore cannot load it: {path}, expected a path without ':'")
+        raise Error("unsupported", f"MindSpore cannot load the library of fused layers: {path}, expected a path without ':'")
     return str(path)
 
 
@@ -49,8 +50,8 @@ def check_mask(hidden, rows):
     """(1 or B, 1, T, T) for rows of B·T."""
     seq = hidden[-1] if len(hidden) == 4 else 0
     if seq < 1 or rows % seq != 0 or hidden[0] not in (1, rows // seq) or list(hidden[1:]) != [1, seq, seq]:
-        raise Error("invalid", f"bad input of a fused layer: what is hidden, expected shape [1 or B, 1, T, T] with B*T of {rows}, got "
-                               f"{list(hidden)}")
+        raise Error("invalid", f"bad input of a fused layer: what is hidden, expected shape [1 or B, 1, T, T] with B*T of "
+                               f"{rows}, got {list(hidden)}")
 
 
 def with_biases(weights):
@@ -139,12 +140,13 @@ def check_settings(index, precision):
     """What the kernels of this layer would not do is refused when it is made."""
     target = context.get_context("device_target")
     if target != "CPU":
-        raise Error("unsupported", f"fused layers run on the CPU: device target, expected CPU, got {target}; GPT2Layer runs on all")
+        raise Error("unsupported", f"fused layers run on the CPU: device target, expected CPU, got {target}; GPT2Layer runs on "
+                                   "all")
     for name in LAYER_PARTS:
         part = f"layer.{index}.{name}"
         if precision.of(part) != mstype.float32:
-            raise Error("unsupported", f"unsupported precision of a fused layer: {part}, expected fp32, got {precision.parts[part]}; "
-                                       "GPT2Layer has the others")
+            raise Error("unsupported", f"unsupported precision of a fused layer: {part}, expected fp32, got "
+                                       f"{precision.parts[part]}; GPT2Layer has the others")
 
 
 class FusedGPT2Layer(GPT2Layer):

@@ -64,8 +64,8 @@ def check_runs(mask):
     holes = ~visible & (place >= first) & (place <= place[:, None])
     if holes.any():
         row, query, key = (int(axis[0]) for axis in np.nonzero(holes))
-        raise Error("unsupported", f"attention mask has a hole, which fused layers do not take: row {row}, query {query}, key {key}, expected "
-                                   "visible, as keys before it are, got masked; GPT2Layer takes any mask")
+        raise Error("unsupported", f"attention mask has a hole, which fused layers do not take: row {row}, query {query}, key "
+                                   f"{key}, expected visible, as a key before it is, got masked; GPT2Layer takes any mask")
 
 
 class AttentionMask(nn.Cell):
