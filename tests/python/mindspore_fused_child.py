@@ -1,5 +1,6 @@
 """The task "fused" of mindspore_child.py: FusedGPT2Layer beside GPT2Layer inside MindSpore."""
 import csv
+import os
 
 import mindspore as ms
 import numpy as np
@@ -141,6 +142,18 @@ def refused(config):
     return said
 
 
+def without_library(config):
+    """What is said where the library is not there."""
+    named = os.environ[fused.VARIABLE]
+    os.environ[fused.VARIABLE] = "nowhere.so"
+    try:
+        return str(lm.FusedGPT2Layer(config))
+    except lm.Error as error:
+        return str(error)
+    finally:
+        os.environ[fused.VARIABLE] = named
+
+
 def last_error(task, config):
     """MindSpore keeps an error for later calls: nothing may come after this."""
     layer = lm.FusedGPT2Layer(config)
@@ -159,4 +172,4 @@ def fused_task(folder, task):
     for kind in ("plain", "fused"):
         losses[kind], step = ten_losses(config, kind == "fused", np.array(task["mask"]))
     return {"losses": losses, "profile": profile(step, folder), "dropout": dropout(), "draws": different_draws(),
-            "refused": refused(config), "last": last_error(task, config)}
+            "refused": {**refused(config), "library": without_library(config)}, "last": last_error(task, config)}

@@ -102,6 +102,7 @@ def test_what_the_kernels_would_not_do_is_refused(results, mode):
     assert "unsupported precision of a fused layer: layer.0.attention.q, expected fp32, got fp16" in said["precision"]
     assert "attention mask has a hole, which fused layers do not take: row 0, query 3, key 2" in said["hole"]
     assert "row 0, query 3, key 1" in said["square"]
+    assert "the library of fused layers is missing: " in said["library"] and "/nowhere.so" in said["library"]
 
 
 def test_wrong_inputs_are_errors(results):
