@@ -1,6 +1,7 @@
 """`lamina convert` on what other programs really write, and what they make of what it writes: transformers, torch, MindSpore."""
 import json
 import os
+import shutil
 import signal
 import subprocess
 
@@ -56,6 +57,26 @@ def test_round_trips_keep_every_byte_and_logit(dtype, tied, tmp_path):
         assert torch.equal(logits(tmp_path / f"{target}.back"), expected), target
     state = torch.load(tmp_path / "torch" / "pytorch_model.bin", weights_only=True)
     assert all(torch.equal(state[name], values) for name, values in weights.items())
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_full_round_trips_of_gpt2(dtype, tied, tmp_path):
+    torch.manual_seed(0)
+    config = GPT2LMHeadModel.config_class(tie_word_embeddings=tied)
+    GPT2LMHeadModel(config).to(DTYPES[dtype]).save_pretrained(tmp_path / "a")
+    expected = logits(tmp_path / "a")
+    weights = load_file(tmp_path / "a" / "model.safetensors")
+    for target in CONTAINERS:
+        cli.ok("convert", tmp_path / "a", tmp_path / "there", "--to", target)
+        cli.ok("convert", tmp_path / "there", tmp_path / "back", "--to", "hf")
+        back = load_file(tmp_path / "back" / "model.safetensors")
+        assert back.keys() == weights.keys()
+        assert all(torch.equal(back[name].view(torch.uint8), values.view(torch.uint8)) for name, values in weights.items()), target
+        assert torch.equal(logits(tmp_path / "back"), expected), target
+        for folder in ("there", "back"):
+            shutil.rmtree(tmp_path / folder)
 
 
 class Block(nn.Module):
