@@ -19,17 +19,22 @@ class ForwardBuilder {
   }
 
   ForwardGraph build() {
-    ValueId x = embed();
+    ValueId x = keep(embed());
     for (int64_t layer = 0; layer < config_.n_layer; ++layer) {
-      x = attention_block(layer, x);
-      x = mlp_block(layer, x);
+      x = keep(attention_block(layer, x));
+      x = keep(mlp_block(layer, x));
     }
-    head(norm("ln_f", x));
+    head(keep(norm("ln_f", x)));
     return std::move(out_);
   }
 
  private:
   Graph& graph() { return out_.graph; }
+
+  ValueId keep(ValueId x) {
+    if (options_.residuals) graph().outputs.push_back(x);
+    return x;
+  }
 
   ValueId input(const std::string& name, Shape shape, Dtype dtype) {
     return graph().declare(ValueKind::input, options_.input_prefix + name, {shape, dtype, {}}, TensorClass::io);
@@ -214,6 +219,14 @@ class ClipBuilder {
 };
 
 }  // namespace
+
+std::vector<std::string> residual_names(const ModelConfig& config) {
+  std::vector<std::string> out{"embedding"};
+  for (int64_t layer = 0; layer < config.n_layer; ++layer)
+    for (const char* half : {"attention", "mlp"}) out.push_back(fmt::format("layer.{}.{}.residual", layer, half));
+  out.emplace_back("ln_f");
+  return out;
+}
 
 ForwardGraph build_forward(std::string name, const ModelConfig& config, const ForwardOptions& options) {
   return ForwardBuilder(std::move(name), config, options).build();
