@@ -26,22 +26,28 @@ struct TensorGap {
 int64_t layer_of(std::string_view name);
 bool is_gradient(std::string_view name);
 
-// What rounding does to a model's numbers is measured: the plain loops of the reference run in fp32 as well. A tensor
-// that is then `a` units of roundoff away from the double result may be 2·a units away in any arithmetic: no further
-// than twice as far as plain fp32 is, scaled to its own unit. At least 4 units, 16 for the loss, and never less than
-// the mean of all tensors of its kind (stream, gradients), since one sample of a small tensor's rounding may be tiny.
+// How one tensor differs; tensors of other sizes in the parts that both have. Nothing where these do not compare.
+std::optional<TensorGap> gap_of(const Numbers& first, const NamedNumbers& a, const NamedNumbers& b);
+
+// What rounding does to a model's numbers is measured: the plain loops of the reference run in fp32 too, on its weights
+// and, since one sample of a small tensor's rounding may be tiny by chance, on its weights moved by one unit of
+// roundoff up or down. Where the farthest of these is `a` units away from the double result, any arithmetic may be 4·a
+// units of its own away. At least 4 units, 16 for the loss, and never less than the mean of all tensors of its kind
+// (stream, gradients).
 class Tolerances {
  public:
-  Tolerances(const Numbers& truth, const Numbers& plain_fp32);
+  static constexpr int kSamples = 3;
+
+  // The gaps of one sample, in fp32: 0 is the model as it is.
+  static std::vector<TensorGap> sample(const VerifyModel& model, const Numbers& truth, const VerifyInputs& inputs,
+                                       int number);
+  explicit Tolerances(const std::vector<std::vector<TensorGap>>& samples);
   double of(const std::string& name, double unit) const;
 
  private:
-  std::map<std::string, double, std::less<>> amplification_;
-  double mean_[2] = {0.0, 0.0};  // of the stream, of gradients
+  std::map<std::string, double, std::less<>> amplification_;  // units of roundoff
+  double mean_[2] = {0.0, 0.0};                               // of the stream, of gradients
 };
-
-// How one tensor differs; tensors of other sizes in the parts that both have. Nothing where these do not compare.
-std::optional<TensorGap> gap_of(const Numbers& first, const NamedNumbers& a, const NamedNumbers& b);
 
 // Every tensor that both have, in the order of the first. `units`: the sum of both sides' unit roundoffs. A `fixed`
 // tolerance takes the place of the computed one.

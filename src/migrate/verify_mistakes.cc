@@ -16,12 +16,22 @@ using Values = std::vector<float>;
 
 std::string in_layer(int64_t layer, std::string_view name) { return fmt::format("layer.{}.{}", layer, name); }
 
-std::vector<int64_t> all_layers(const Context& context) { return layers_to_look_at(context.model.config, {}); }
+std::vector<int64_t> all_layers(const Context& context) {
+  std::vector<int64_t> out(static_cast<size_t>(context.model.config.n_layer));
+  std::iota(out.begin(), out.end(), int64_t{0});
+  return out;
+}
+
+// Where to look: the layer of the tensor that differs first, else all.
+std::vector<int64_t> suspects(const Context& context) {
+  const int64_t layer = layer_of(context.first);
+  return layer >= 0 && layer < context.model.config.n_layer ? std::vector<int64_t>{layer} : all_layers(context);
+}
 
 // The same mistake in each of the layers where to look, and in all at once.
 void per_layer(const Context& context, const std::string& what, const std::function<void(WhatIf&, int64_t)>& apply,
                Candidates& out) {
-  for (const int64_t layer : context.layers)
+  for (const int64_t layer : suspects(context))
     out.push_back({in_layer(layer, what), [=](WhatIf& model) { apply(model, layer); }});
   const std::vector<int64_t> all = all_layers(context);
   if (all.size() == 1) return;
@@ -187,9 +197,10 @@ void exchange(WhatIf& model, int64_t a, int64_t b) {
 
 void swapped_layers(const Context& context, Candidates& out) {
   const int64_t L = context.model.config.n_layer;
-  for (const int64_t a : context.layers)
+  const std::vector<int64_t> where = suspects(context);
+  for (const int64_t a : where)
     for (int64_t b = 0; b < L; ++b) {
-      if (b == a || (b < a && context.layers.size() > 1)) continue;
+      if (b == a || (b < a && where.size() > 1)) continue;
       out.push_back({fmt::format("layers {} and {}", std::min(a, b), std::max(a, b)),
                      [=](WhatIf& model) { exchange(model, a, b); }});
       for (const std::string& part : parts_of_layer())
@@ -460,13 +471,6 @@ constexpr Mistake kMistakes[] = {
 };
 
 }  // namespace
-
-std::vector<int64_t> layers_to_look_at(const ModelConfig& config, std::string_view tensor) {
-  if (const int64_t layer = layer_of(tensor); layer >= 0) return {layer};
-  std::vector<int64_t> out(static_cast<size_t>(config.n_layer));
-  std::iota(out.begin(), out.end(), int64_t{0});
-  return out;
-}
 
 std::span<const Mistake> mistakes() { return kMistakes; }
 

@@ -28,12 +28,8 @@ struct MistakeContext {
   const VerifyInputs& inputs;
   const VerifyOther& other;
   const Tolerances& tolerances;
-  std::string first;            // the tensor that differs first
-  std::vector<int64_t> layers;  // where to look: that tensor's, else all
+  std::string first;  // the tensor that differs first
 };
-
-// The layer in the name of a tensor, else all of them.
-std::vector<int64_t> layers_to_look_at(const ModelConfig& config, std::string_view tensor);
 
 struct Candidate {
   std::string what;                    // for people: "layer.0.attention.proj.weight"
