@@ -220,6 +220,7 @@ int run(const Options& options) {
     say("{}: {} x {} tokens, hash {}", options.write_witness, inputs.rows, inputs.seq, inputs.hash());
     return 0;
   }
+  if (!options.with.empty()) wanted.say(fmt::format("{} loads and computes", options.with));
   const bool given = options.tokens || options.seed != 0 || !options.ids_file.empty();
   const Witness witness = options.with.empty() ? read_witness(options.witness, a.config)
                                                : run_witness(options.with, options.b.empty() ? options.a : options.b,

@@ -11,15 +11,17 @@ from safetensors.torch import save_file
 
 def probe(model, kept):
     """The residual stream before each norm and behind the last one."""
-    body = model.transformer
-    before = {}
+    def keep(name, value):  # a hook that returns something would replace what flows on
+        kept.setdefault(name, value.detach())
+
+    body, before = model.transformer, {}
     for i, block in enumerate(body.h):
         before[block.ln_1] = "embedding" if i == 0 else f"layer.{i - 1}.mlp.residual"
         before[block.ln_2] = f"layer.{i}.attention.residual"
     before[body.ln_f] = f"layer.{len(body.h) - 1}.mlp.residual"
     for norm, name in before.items():
-        norm.register_forward_pre_hook(lambda _, args, name=name: kept.setdefault(name, args[0].detach()))
-    body.ln_f.register_forward_hook(lambda _, args, out: kept.setdefault("ln_f", out.detach()))
+        norm.register_forward_pre_hook(lambda _, args, name=name: keep(name, args[0]))
+    body.ln_f.register_forward_hook(lambda _, args, out: keep("ln_f", out))
 
 
 def main():
@@ -29,6 +31,7 @@ def main():
         about = file.metadata()
     torch.set_num_threads(task["threads"])
     transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
     model = transformers.GPT2LMHeadModel.from_pretrained(task["model"], dtype=torch.float32, attn_implementation="eager")
     model = model.double().eval()
     out = {}

@@ -16,7 +16,7 @@ namespace lamina {
 
 struct VerifyOptions {
   int threads = 1;
-  std::optional<double> tolerance;  // of the comparison between the two, in place of the computed one
+  std::optional<double> tolerance = {};  // of the comparison between the two, in place of the computed one
   std::function<void(const std::string&)> say = [](const std::string&) {};  // progress, a line each
 };
 

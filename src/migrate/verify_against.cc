@@ -7,10 +7,11 @@
 namespace lamina {
 namespace {
 
-// Logits may have more columns, those of padded rows of the table.
+// Logits, and gradients of tables, may have more columns: those of padded rows.
 bool fits(const NamedNumbers& ours, const NamedNumbers& theirs) {
   std::vector<int64_t> shape = theirs.shape;
-  if (ours.name == "logits" && !shape.empty() && shape.back() > ours.shape.back()) shape.back() = ours.shape.back();
+  const bool wide = ours.name == "logits" || ours.name == "grad.embedding.token" || ours.name == "grad.head.weight";
+  if (wide && !shape.empty() && shape.back() > ours.shape.back()) shape.back() = ours.shape.back();
   return shape == ours.shape;
 }
 

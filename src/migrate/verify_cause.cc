@@ -34,8 +34,8 @@ class Search {
     const int64_t all = context.inputs.seq;
     for (const int64_t seq : {cost > kQuick ? std::min(all, kFewTokens) : all, all}) {
       few_ = target(seq);
-      const TensorGap* gap = find_gap(few_, compare(few_, first_tokens(context.truth, context.inputs, seq)));
-      if (seq < all && gap != nullptr && !gap->fits()) break;  // it shows in the first tokens
+      const std::optional<TensorGap> gap = gap_of_first(few_, first_tokens(context.truth, context.inputs, seq));
+      if (seq < all && gap && !gap->fits()) break;  // it shows in the first tokens
     }
     whole_ = target(all);
     const NamedNumbers* truth = find_numbers(context.truth, context.first);
@@ -79,11 +79,11 @@ class Search {
     return compare_numbers(target.numbers, got, context_.tolerances, context_.other.unit + kUnit64);
   }
 
-  const TensorGap* find_gap(const Target&, std::vector<TensorGap> gaps) {
-    gaps_ = std::move(gaps);
-    const auto found =
-        std::find_if(gaps_.begin(), gaps_.end(), [&](const TensorGap& gap) { return gap.tensor == context_.first; });
-    return found == gaps_.end() ? nullptr : &*found;
+  // Of the tensor that differs first.
+  std::optional<TensorGap> gap_of_first(const Target& target, const Numbers& got) const {
+    for (TensorGap& gap : compare(target, got))
+      if (gap.tensor == context_.first) return std::move(gap);
+    return {};
   }
 
   // Where the other's weights and settings are known, a what-if that makes others than those is none.
@@ -109,7 +109,7 @@ class Search {
   }
 
   // First as far as the tensor that differed first, then all.
-  bool explains(const Candidate& candidate) {
+  bool explains(const Candidate& candidate) const {
     if (candidate.seen) return candidate.seen();
     WhatIf model(context_.model);
     candidate.apply(model);
@@ -118,9 +118,9 @@ class Search {
     const bool early = layers > 0 || context_.first == "embedding";
     if (early && layers > model.config.n_layer) return false;
     if (early) {
-      const TensorGap* gap =
-          find_gap(target, compare(target, reference_numbers<double>(model, target.inputs, {false, layers})));
-      if (gap == nullptr || !meets(*gap)) return false;
+      const std::optional<TensorGap> gap =
+          gap_of_first(target, reference_numbers<double>(model, target.inputs, {false, layers}));
+      if (!gap || !meets(*gap)) return false;
     }
     const std::vector<TensorGap> gaps = compare(target, reference_numbers<double>(model, target.inputs, {false, -1}));
     return std::all_of(gaps.begin(), gaps.end(), [&](const TensorGap& gap) { return meets(gap); }) &&
@@ -130,7 +130,6 @@ class Search {
   const MistakeContext& context_;
   const std::function<void(const std::string&)>& say_;
   Target few_, whole_;
-  std::vector<TensorGap> gaps_;
   double gap_ = 0.0;
 };
 
