@@ -49,7 +49,9 @@ VerifyReport verify_witness(const VerifyModel& a, const Witness& witness, const 
   const Numbers truth = reference_numbers<double>(WhatIf(a), inputs);
   check_shapes(truth, witness);
   options.say("A in plain fp32, for the tolerances");
-  const Tolerances tolerances = measure_rounding(a, truth, inputs, options.threads);
+  const Tolerances own = measure_rounding(a, truth, inputs, options.threads);
+  const Tolerances tolerances =
+      witness.softmax_error > 0.0 ? measure_rounding(a, truth, inputs, options.threads, witness.softmax_error) : own;
   const double units = witness.unit + kUnit64;
   VerifyReport out;
   std::vector<TensorGap> gaps = compare_numbers(truth, witness.numbers, tolerances, units, options.tolerance);
@@ -65,9 +67,8 @@ VerifyReport verify_witness(const VerifyModel& a, const Witness& witness, const 
   }
   const char* what = "A in fp32 and in double";
   options.say(what);
-  add_comparison(
-      out, "fast_a", what,
-      compare_numbers(truth, FastModel(a, inputs, options.threads).numbers(), tolerances, kUnit32 + kUnit64));
+  add_comparison(out, "fast_a", what,
+                 compare_numbers(truth, FastModel(a, inputs, options.threads).numbers(), own, kUnit32 + kUnit64));
   return out;
 }
 

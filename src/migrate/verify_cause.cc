@@ -1,5 +1,6 @@
 // The search: every what-if of the table is run in double, on few tokens first, and compared with the other's numbers.
 #include <algorithm>
+#include <limits>
 
 #include "base/error.h"
 #include "migrate/verify_mistakes.h"
@@ -7,6 +8,7 @@
 namespace lamina {
 namespace {
 
+constexpr double kUnexplained = std::numeric_limits<double>::infinity();
 constexpr double kSlack = 16.0;      // a what-if rounds otherwise than the model whose rounding was measured
 constexpr double kExplained = 0.25;  // what has to be left at most of the gap that is to be explained
 constexpr double kQuick = 4e9;       // operations of a forward pass that is simply run on all tokens
@@ -43,20 +45,24 @@ class Search {
     if (truth != nullptr && got != nullptr) gap_ = gap_of(whole_.numbers, *got, *truth)->error;
   }
 
+  // The first what-if that agrees to rounding; else the nearest one that nearly does.
   Cause run() {
     Cause out;
     if (find_numbers(whole_.numbers, context_.first) == nullptr) return out;  // a gradient: no what-if computes any
+    double best = kSlack;
     for (const Mistake& mistake : mistakes()) {
       std::vector<Candidate> candidates;
       mistake.candidates(context_, candidates);
       for (const Candidate& candidate : candidates) {
-        if (!possible(candidate)) continue;
         ++out.tested;
+        if (!possible(candidate)) continue;
         say_(fmt::format("trying {}: {}", mistake.what, candidate.what));
-        if (!explains(candidate)) continue;
+        const double left = gap_left(candidate);
+        if (left >= best) continue;
+        best = left;
         out.id = mistake.id;
         out.what = fmt::format("{}: {}", mistake.what, candidate.what);
-        return out;
+        if (best <= 1.0) return out;
       }
     }
     return out;
@@ -104,27 +110,33 @@ class Search {
     return std::all_of(model.changed().begin(), model.changed().end(), equal);
   }
 
-  bool meets(const TensorGap& gap) const {
-    return gap.error <= kSlack * gap.tolerance && (gap.tensor != context_.first || gap.error <= kExplained * gap_);
+  // In parts of the tolerance, for each tensor; infinite where the first one's gap is not explained.
+  double left_of(const TensorGap& gap) const {
+    if (gap.tensor == context_.first && gap.error > kExplained * gap_) return kUnexplained;
+    return gap.error / gap.tolerance;
   }
 
-  // First as far as the tensor that differed first, then all.
-  bool explains(const Candidate& candidate) const {
-    if (candidate.seen) return candidate.seen();
+  // The largest of all. First as far as the tensor that differed first, then everything.
+  double gap_left(const Candidate& candidate) const {
+    if (candidate.seen) return candidate.seen() ? 0.0 : kUnexplained;
     WhatIf model(context_.model);
     candidate.apply(model);
     const Target& target = candidate.all_tokens ? whole_ : few_;
     const int64_t layers = layer_of(context_.first) + 1;
     const bool early = layers > 0 || context_.first == "embedding";
-    if (early && layers > model.config.n_layer) return false;
+    if (early && layers > model.config.n_layer) return kUnexplained;
     if (early) {
       const std::optional<TensorGap> gap =
           gap_of_first(target, reference_numbers<double>(model, target.inputs, {false, layers}));
-      if (!gap || !meets(*gap)) return false;
+      if (!gap || left_of(*gap) >= kSlack) return kUnexplained;
     }
-    const std::vector<TensorGap> gaps = compare(target, reference_numbers<double>(model, target.inputs, {false, -1}));
-    return std::all_of(gaps.begin(), gaps.end(), [&](const TensorGap& gap) { return meets(gap); }) &&
-           std::any_of(gaps.begin(), gaps.end(), [&](const TensorGap& gap) { return gap.tensor == context_.first; });
+    double most = 0.0;
+    bool found = false;
+    for (const TensorGap& gap : compare(target, reference_numbers<double>(model, target.inputs, {false, -1}))) {
+      most = std::max(most, left_of(gap));
+      found = found || gap.tensor == context_.first;
+    }
+    return found ? most : kUnexplained;
   }
 
   const MistakeContext& context_;

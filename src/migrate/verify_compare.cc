@@ -55,8 +55,9 @@ int64_t layer_of(std::string_view name) {
 bool is_gradient(std::string_view name) { return name.starts_with("grad."); }
 
 std::vector<TensorGap> Tolerances::sample(const VerifyModel& model, const Numbers& truth, const VerifyInputs& inputs,
-                                          int number) {
+                                          int number, double softmax_error) {
   WhatIf moved(model);
+  moved.softmax_error = softmax_error;
   const std::vector<ParameterSpec> specs = parameter_specs(model.config);
   for (size_t i = 0; number > 0 && i < specs.size(); ++i) {
     std::vector<float> values = model.weights[i];

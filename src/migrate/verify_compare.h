@@ -38,9 +38,9 @@ class Tolerances {
  public:
   static constexpr int kSamples = 3;
 
-  // The gaps of one sample, in fp32: 0 is the model as it is.
+  // The gaps of one sample, in fp32: 0 is the model as it is. `softmax_error`: as in WhatIf, of another program's.
   static std::vector<TensorGap> sample(const VerifyModel& model, const Numbers& truth, const VerifyInputs& inputs,
-                                       int number);
+                                       int number, double softmax_error);
   explicit Tolerances(const std::vector<std::vector<TensorGap>>& samples);
   double of(const std::string& name, double unit) const;
 

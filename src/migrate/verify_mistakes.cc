@@ -85,7 +85,8 @@ void layers(const Context& context, Candidates& out) {
                    [=](WhatIf& model) { model.config.n_layer = n; }});
 }
 
-void mask(const Context&, Candidates& out) {
+void mask(const Context& context, Candidates& out) {
+  if (context.other.config) return;  // both were computed here
   out.push_back({"every token sees those that follow it", [](WhatIf& model) { model.causal = false; }, {}, true});
 }
 
@@ -393,19 +394,30 @@ void padded(const Context& context, Candidates& out) {
 
 // ---- numbers
 
+// Of those weights that differ, where the other's are known.
 void rounded(const Context& context, Candidates& out) {
-  const std::vector<ParameterSpec> specs = parameter_specs(context.model.config);
-  for (const Dtype dtype : {Dtype::f16, Dtype::bf16})
-    for (const bool matrices : {false, true})
-      out.push_back({fmt::format("{}{}", dtype == Dtype::f16 ? "fp16" : "bf16", matrices ? ", matrices only" : ""),
-                     [=](WhatIf& model) {
-                       for (const ParameterSpec& spec : specs) {
-                         if (matrices && spec.shape.rank < 2) continue;
-                         Values values = model[spec.name];
-                         for (float& x : values) x = static_cast<float>(round_to(static_cast<double>(x), dtype));
-                         model.set(spec.name, std::move(values));
-                       }
-                     }});
+  std::vector<std::string> all, matrices;
+  const WhatIf model(context.model);
+  for (const ParameterSpec& spec : parameter_specs(context.model.config)) {
+    const auto theirs = context.other.weights.find(spec.name);
+    if (theirs != context.other.weights.end() && *theirs->second == model[spec.name]) continue;
+    all.push_back(spec.name);
+    if (spec.shape.rank == 2) matrices.push_back(spec.name);
+  }
+  const auto add = [&](const char* what, Dtype dtype, const std::vector<std::string>& names) {
+    out.push_back({what, [=](WhatIf& changed) {
+                     for (const std::string& name : names) {
+                       Values values = changed[name];
+                       for (float& x : values) x = round_to(x, dtype);
+                       changed.set(name, std::move(values));
+                     }
+                   }});
+  };
+  add("fp16", Dtype::f16, all);
+  add("bf16", Dtype::bf16, all);
+  if (context.other.config) return;
+  add("fp16, matrices only", Dtype::f16, matrices);
+  add("bf16, matrices only", Dtype::bf16, matrices);
 }
 
 // Whether each element of `got` is 0 or the true one times one factor, which are both there: what dropout does.
@@ -439,7 +451,8 @@ void dropout(const Context& context, Candidates& out) {
                    }});
 }
 
-void labels(const Context&, Candidates& out) {
+void labels(const Context& context, Candidates& out) {
+  if (context.other.config) return;
   for (const int64_t by : {1, -1})
     out.push_back({by > 0 ? "targets are those of the token after the next" : "targets are the tokens themselves",
                    [=](WhatIf& model) { model.target_shift = by; },

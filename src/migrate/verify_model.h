@@ -32,8 +32,9 @@ class WhatIf {
   WhatIf(WhatIf&&) = default;
 
   ModelConfig config;
-  int64_t target_shift = 0;  // targets are those of so many places later
-  bool causal = true;        // false: every token sees all of its row
+  int64_t target_shift = 0;    // targets are those of so many places later
+  double softmax_error = 0.0;  // relative, of each weight, in the mean of squares
+  bool causal = true;          // false: every token sees all of its row
 
   bool has(const std::string& name) const { return weights_.contains(name); }
   const std::vector<float>& operator[](const std::string& name) const;

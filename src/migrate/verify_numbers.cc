@@ -1,12 +1,14 @@
 #include "migrate/verify_numbers.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "autodiff/autodiff.h"
 #include "base/cpu.h"
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/rng.h"
 #include "compile.h"
 #include "kernels/ref/attention.h"
 #include "model/programs.h"
@@ -85,20 +87,25 @@ std::vector<int32_t> positions_of(const VerifyInputs& inputs) {
   return out;
 }
 
-// Attention whose mask was forgotten: every query sees all keys of its row. What the backward pass would need is not
-// made: a what-if has none.
+// Attention whose mask was forgotten: every query sees all keys of its row. Or whose softmax is less exact: each weight
+// is off by so much in the mean of squares.
 template <typename S>
-void unmasked_attention(const ref::RefCall<S>& call) {
+void other_attention(const ref::RefCall<S>& call, const WhatIf& model) {
   const auto& a = *static_cast<const AttentionAttrs*>(call.attrs);
   const ref::AttentionSizes z = ref::attention_sizes(call.in[0]->shape, a.n_head);
   for (int64_t b = 0; b < z.B; ++b)
     for (int64_t h = 0; h < z.H; ++h)
       for (int64_t t = 0; t < z.T; ++t) {
         const int64_t query = (b * z.T + t) * z.C + h * z.D, keys = b * z.T * z.C + h * z.D;
-        const auto scores =
-            ref::attention_scores(call.in[0]->values.data() + query, call.in[1]->values.data() + keys, z.T, z, a.scale);
-        ref::attend(scores, std::vector<double>(scores.size(), 1.0), call.in[2]->values.data() + keys, z,
-                    call.out[0]->values.data() + query);
+        const auto scores = ref::attention_scores(call.in[0]->values.data() + query, call.in[1]->values.data() + keys,
+                                                  model.causal ? t + 1 : z.T, z, a.scale);
+        std::vector<double> factors;
+        for (const S& score : scores) {  // uniform draws, other ones for other scores
+          const auto bits = mix64(std::bit_cast<uint64_t>(static_cast<double>(score))) >> 11;
+          factors.push_back(1.0 + model.softmax_error * std::sqrt(3.0) * (static_cast<double>(bits) * 0x1.0p-52 - 1.0));
+        }
+        call.out[1]->values[static_cast<size_t>((b * z.H + h) * z.T + t)] =
+            ref::attend(scores, factors, call.in[2]->values.data() + keys, z, call.out[0]->values.data() + query);
       }
 }
 
@@ -143,7 +150,8 @@ template <typename S>
 Numbers reference_numbers(const WhatIf& model, const VerifyInputs& inputs, const ReferenceOptions& options) {
   const Program program = build(model.config, inputs, options);
   Interpreter<S> run;
-  if (!model.causal) run.replace(Op::attention, unmasked_attention<S>);
+  if (!model.causal || model.softmax_error > 0.0)
+    run.replace(Op::attention, [&](const ref::RefCall<S>& call) { other_attention(call, model); });
   const Uses uses(program.graph);
   for (size_t i = 0; i < program.graph.values.size(); ++i) {
     const Value& value = program.graph.values[i];

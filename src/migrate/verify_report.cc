@@ -20,11 +20,13 @@ void run_side_by_side(const std::vector<std::function<void()>>& tasks, int threa
   for (std::future<void>& other : others) other.get();
 }
 
-Tolerances measure_rounding(const VerifyModel& model, const Numbers& truth, const VerifyInputs& inputs, int threads) {
+Tolerances measure_rounding(const VerifyModel& model, const Numbers& truth, const VerifyInputs& inputs, int threads,
+                            double softmax_error) {
   std::vector<std::vector<TensorGap>> samples(Tolerances::kSamples);
   std::vector<std::function<void()>> tasks;
   for (size_t i = 0; i < samples.size(); ++i)
-    tasks.emplace_back([&, i] { samples[i] = Tolerances::sample(model, truth, inputs, static_cast<int>(i)); });
+    tasks.emplace_back(
+        [&, i] { samples[i] = Tolerances::sample(model, truth, inputs, static_cast<int>(i), softmax_error); });
   run_side_by_side(tasks, threads);
   return Tolerances(samples);
 }

@@ -13,8 +13,9 @@ namespace lamina {
 // So many tasks at a time: the reference has no threads of its own, and each run of it takes memory.
 void run_side_by_side(const std::vector<std::function<void()>>& tasks, int threads);
 
-// The rounding of a model on these inputs.
-Tolerances measure_rounding(const VerifyModel& model, const Numbers& truth, const VerifyInputs& inputs, int threads);
+// The rounding of a model on these inputs, in a program whose softmax is off by so much besides.
+Tolerances measure_rounding(const VerifyModel& model, const Numbers& truth, const VerifyInputs& inputs, int threads,
+                            double softmax_error = 0.0);
 
 // The first comparison with a gap that does not fit decides.
 void add_comparison(VerifyReport& report, const char* id, const std::string& what, std::vector<TensorGap> gaps);

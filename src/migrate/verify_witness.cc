@@ -97,6 +97,7 @@ class Reader {
     for (const SafetensorsTensor& tensor : file_.tensors())
       exact = exact && (tensor.dtype == "F64" || tensor.dtype == "I32" || tensor.name.starts_with("param."));
     out_.unit = number(file_, "unit").value_or(exact ? kUnit64 : kUnit32);
+    out_.softmax_error = number(file_, "softmax_error").value_or(0.0);
     out_.lr = number(file_, "lr");
     const auto text = [&](const char* key) {
       const auto found = file_.metadata().find(key);

@@ -16,6 +16,7 @@ struct Witness {
   std::string path;
   std::string engine = {};                                 // that computed it: "torch 2.13.0"
   double unit = 0.0;                                       // its unit roundoff
+  double softmax_error = 0.0;                              // beyond that, relative, in the mean of squares
   std::string hash = {};                                   // of its inputs; empty: not said
   std::optional<VerifyInputs> inputs = {};                 // where the file holds them
   std::optional<double> lr = {};                           // of the losses of several steps
