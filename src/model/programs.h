@@ -28,8 +28,9 @@ struct ForwardOptions {
   int64_t seq = 1;
   bool training = false;  // dropout acts
   bool with_loss = true;  // targets in, loss out
-  bool residuals = false;  // the sums of the embeddings and of each half of a layer, and the final norm, are outputs too
-  bool cached = false;    // keys and values of `capacity` positions are kept; logits of one position per row
+  bool residuals =
+      false;            // the sums of the embeddings and of each half of a layer, and the final norm, are outputs too
+  bool cached = false;  // keys and values of `capacity` positions are kept; logits of one position per row
   int64_t capacity = 0;
   std::string input_prefix = {};  // "" or "decode."
 };

@@ -43,7 +43,11 @@ class Run {
   using Replaced = std::map<Op, typename Interpreter<S>::Computation>;
 
   Run(const Graph& graph, std::map<std::string, Tensor, std::less<>>& named, const Replaced& replaced)
-      : graph_(graph), named_(named), replaced_(replaced), computed_(graph.values.size()), where_(graph.values.size(), nullptr) {
+      : graph_(graph),
+        named_(named),
+        replaced_(replaced),
+        computed_(graph.values.size()),
+        where_(graph.values.size(), nullptr) {
     for (size_t i = 0; i < graph.values.size(); ++i)
       if (graph.values[i].kind != ValueKind::computed) declare(i);
   }

@@ -1,5 +1,5 @@
-// linear and its three backward ops, as the plain triple loop: each sum in the order of its terms, the loops in the order
-// of memory, so that whole models can be checked.
+// linear and its three backward ops, as the plain triple loop: each sum in the order of its terms, the loops in the
+// order of memory, so that whole models can be checked.
 #pragma once
 
 #include "kernels/ref/math.h"
@@ -20,7 +20,8 @@ void linear(const RefCall<S>& call) {
   const int64_t N = weight.shape[1];
   for (int64_t m = 0; m < x.shape.rows(); ++m) {
     S* y = call.out[0]->values.data() + m * N;
-    for (int64_t k = 0; k < K; ++k) add_scaled(x.values[static_cast<size_t>(m * K + k)], weight.values.data() + k * N, N, y);
+    for (int64_t k = 0; k < K; ++k)
+      add_scaled(x.values[static_cast<size_t>(m * K + k)], weight.values.data() + k * N, N, y);
     for (int64_t n = 0; bias != nullptr && n < N; ++n) y[n] += bias->values[static_cast<size_t>(n)];
   }
   add_optional(call, 3, 0);
@@ -50,7 +51,8 @@ void linear_bwd_weight(const RefCall<S>& call) {
   const int64_t N = dy.shape.last();
   for (int64_t k = 0; k < K; ++k)
     for (int64_t m = 0; m < x.shape.rows(); ++m)
-      add_scaled(x.values[static_cast<size_t>(m * K + k)], dy.values.data() + m * N, N, call.out[0]->values.data() + k * N);
+      add_scaled(x.values[static_cast<size_t>(m * K + k)], dy.values.data() + m * N, N,
+                 call.out[0]->values.data() + k * N);
   add_optional(call, 2, 0);
 }
 
