@@ -113,11 +113,24 @@ class Reader {
     if (tokens->shape != targets->shape || inputs.tokens.empty())
       throw_error(ErrorCode::invalid, "bad witness: {}: targets: expected the shape of tokens, {}, got {}",
                   file_.path(), fmt::join(tokens->shape, "x"), fmt::join(targets->shape, "x"));
+    check_ids(inputs);
     if (!out_.hash.empty() && out_.hash != inputs.hash())
       throw_error(ErrorCode::invalid, "bad witness: {}: {}: expected {} of its own tokens and targets, got {}",
                   file_.path(), kHash, inputs.hash(), out_.hash);
     out_.hash = inputs.hash();
     out_.inputs = std::move(inputs);
+  }
+
+  void check_ids(const VerifyInputs& inputs) const {
+    if (inputs.seq > config_.n_positions)
+      throw_error(ErrorCode::invalid, "bad witness: {}: tokens: expected at most {} in a row (n_positions), got {}",
+                  file_.path(), config_.n_positions, inputs.seq);
+    for (size_t i = 0; i < inputs.tokens.size(); ++i) {
+      const int32_t id = inputs.tokens[i], target = inputs.targets[i];
+      if (id < 0 || id >= config_.vocab_size || target >= config_.vocab_size)
+        throw_error(ErrorCode::invalid, "bad witness: {}: place {}: expected ids from 0 to {}, got {} and target {}",
+                    file_.path(), i, config_.vocab_size - 1, id, target);
+    }
   }
 
   std::optional<std::vector<double>> parameter(const ParameterSpec& spec, const std::string& front) const {

@@ -161,6 +161,13 @@ const ref::RefTensor<S>& Interpreter<S>::get(std::string_view name) const {
   return found->second;
 }
 
+template <typename S>
+ref::RefTensor<S> Interpreter<S>::take(std::string_view name) {
+  (void)get(name);  // throws
+  auto node = tensors_.extract(tensors_.find(name));
+  return std::move(node.mapped());
+}
+
 template class Interpreter<float>;
 template class Interpreter<double>;
 template class Interpreter<std::complex<double>>;

@@ -31,6 +31,7 @@ class Interpreter {
   void run(const Graph& graph, bool keep_all = false);
 
   const Tensor& get(std::string_view name) const;  // throws Error(invalid) for an unknown name
+  Tensor take(std::string_view name);              // the same, and it is gone
 
  private:
   std::map<std::string, Tensor, std::less<>> tensors_;

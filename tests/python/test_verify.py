@@ -341,6 +341,14 @@ def test_wrong_usage_and_wrong_files(model, tmp_path):
     fails(1, ["wrong shape", "logits", "2x12x97", "2x5x97"], "verify", model, "--witness", path)
     save_file({"tokens": numbers["tokens"], "targets": numbers["targets"]}, path)
     fails(1, ["nothing to compare"], "verify", model, "--witness", path)
+    for name in ("tokens", "targets"):
+        bad = numbers[name].copy()
+        bad[1, 3] = 97
+        save_file({**numbers, name: bad}, path)
+        fails(1, ["bad witness", "place 15", "96", "97"], "verify", model, "--witness", path)
+    long = np.zeros((1, 17), np.int32)
+    save_file({"tokens": long, "targets": long}, path)
+    fails(1, ["bad witness", "n_positions", "16", "17"], "verify", model, "--witness", path)
     save_file({**numbers, "grad.wpe.weight": np.zeros((3, 16))}, path)
     fails(1, ["wrong shape", "grad.wpe.weight", "16x16", "3x16"], "verify", model, "--witness", path)
 
