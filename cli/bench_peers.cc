@@ -8,6 +8,7 @@
 #include "bench.h"
 #include "io/json.h"
 #include "peer_engines.h"
+#include "python_engine.h"
 #include "signals.h"
 #include "worker.h"
 
@@ -23,18 +24,6 @@ struct Timed {
 };
 
 JsonReader answer(const std::string& engine, const Json& line) { return {line, "bad answer of an engine: " + engine}; }
-
-// A folder that goes when this does.
-struct TemporaryFolder {
-  std::string path;
-  TemporaryFolder() : path((std::filesystem::temp_directory_path() / "lamina-peers-XXXXXX").string()) {
-    if (mkdtemp(path.data()) == nullptr) throw_error(ErrorCode::io, "cannot make a folder: {}", path);
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path, ignored);
-  }
-};
 
 // How many rounds there are, once the steps of one are known.
 int64_t round_count(const PeerOptions& options, double longest_ms) {
@@ -106,7 +95,7 @@ class Peers {
   ModelSource model_;
   int threads_;
   int64_t seq_ = 0;
-  TemporaryFolder folder_;
+  TemporaryFolder folder_{"lamina-peers"};
 };
 
 std::string table(const Json& runs, const Json& ratios) {

@@ -148,8 +148,8 @@ void Command::option(const OptionRow& row, std::array<double, 2>& field) const {
       ->default_str(fmt::format("{},{}", field[0], field[1]));
 }
 
-void Command::positional(const char* name, std::string& field, const char* help) const {
-  app_->add_option(name, field, help)->required();
+void Command::positional(const char* name, std::string& field, const char* help, bool required) const {
+  app_->add_option(name, field, help)->required(required);
 }
 
 void Command::positionals(const char* name, std::vector<std::string>& field, const char* help) const {
@@ -184,6 +184,7 @@ Action parse_command_line(int argc, char** argv) {
   add_bench(root);
   add_convert(root);
   add_lint_migration(root);
+  add_verify(root);
   try {
     program.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -45,7 +45,7 @@ class Command {
   void option(const OptionRow& row, std::optional<std::string>& field) const;
   void option(const OptionRow& row, std::vector<std::string>& field) const;
   void option(const OptionRow& row, std::vector<int64_t>& field) const;
-  void positional(const char* name, std::string& field, const char* help) const;
+  void positional(const char* name, std::string& field, const char* help, bool required = true) const;
   void positionals(const char* name, std::vector<std::string>& field, const char* help) const;  // any number, also none
   void json(bool& field) const;                                                                 // every command has it
 
@@ -81,6 +81,7 @@ void add_doctor(const Command& program);
 void add_bench(const Command& program);
 void add_convert(const Command& program);
 void add_lint_migration(const Command& program);
+void add_verify(const Command& program);
 
 // All of the command line to what shall be done. Throws Error(usage).
 Action parse_command_line(int argc, char** argv);

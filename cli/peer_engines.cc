@@ -1,15 +1,14 @@
 #include "peer_engines.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
 #include "embedded/kLlmcPeer.h"
-#include "embedded/kMindsporePackage.h"
 #include "embedded/kMindsporePeer.h"
 #include "embedded/kTorchPeer.h"
 #include "io/hf_config.h"
+#include "python_engine.h"
 #include "worker.h"
 
 namespace lamina::cli {
@@ -27,13 +26,6 @@ constexpr PeerEngine kEngines[] = {
     {"mindspore", Kind::mindspore},
     {"llm.c", Kind::llmc},
 };
-
-// The interpreter that a variable names, else that of the environment in this folder, else the one in the path.
-std::string python(const char* variable, const std::string& environment) {
-  const std::string local = ".venv/" + environment + "/bin/python";
-  if (const char* named = std::getenv(variable); named != nullptr) return named;
-  return std::filesystem::exists(local) ? local : "python3";
-}
 
 Json python_options(const PeerEngine& engine, const PeerTask& task) {
   const PeerOptions& options = task.options;
@@ -53,14 +45,12 @@ Json python_options(const PeerEngine& engine, const PeerTask& task) {
           {"compile", engine.compile}};
 }
 
-// The GPT-2 for MindSpore is the Python package's: its files lie beside the worker, as files, since MindSpore reads the
-// source of what it compiles.
+// The GPT-2 for MindSpore is the Python package's: its files lie beside the worker.
 std::vector<std::string> mindspore_command(const PeerEngine& engine, const PeerTask& task) {
   const std::string worker = task.folder + "/worker.py";
   std::ofstream(worker) << kMindsporePeer;
-  std::filesystem::create_directories(task.folder + "/lamina/mindspore");
-  for (const auto& [name, text] : kMindsporePackage) std::ofstream(task.folder + "/lamina/" + name) << text;
-  return {python("LAMINA_MINDSPORE_PYTHON", "mindspore"), worker, python_options(engine, task).dump()};
+  write_mindspore_package(task.folder);
+  return {python_of("LAMINA_MINDSPORE_PYTHON", "mindspore"), worker, python_options(engine, task).dump()};
 }
 
 std::vector<std::string> llmc_command(const PeerTask& task) {
@@ -121,7 +111,7 @@ void check_engine(const PeerEngine& engine, const PeerOptions& options) {
 std::vector<std::string> peer_command(const PeerEngine& engine, const PeerTask& task) {
   switch (engine.kind) {
     case Kind::torch:
-      return {python("LAMINA_TORCH_PYTHON", "torch"), "-c", kTorchPeer, python_options(engine, task).dump()};
+      return {python_of("LAMINA_TORCH_PYTHON", "torch"), "-c", kTorchPeer, python_options(engine, task).dump()};
     case Kind::mindspore: return mindspore_command(engine, task);
     case Kind::llmc: return llmc_command(task);
   }

@@ -31,7 +31,9 @@ class Compiler {
   Compiled compile() {
     if (options_.train) training();
     if (options_.eval) inference("eval", {.batch = options_.batch, .seq = options_.seq});
-    if (options_.forward) inference("forward", {.batch = options_.batch, .seq = options_.seq, .with_loss = false});
+    if (options_.forward)
+      inference("forward",
+                {.batch = options_.batch, .seq = options_.seq, .with_loss = false, .residuals = options_.residuals});
     if (options_.generate_batch > 0) {
       generation("prefill", std::min(options_.prompt_block, config_.n_positions));
       generation("decode", 1);

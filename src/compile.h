@@ -26,8 +26,9 @@ struct CompileOptions {
   int64_t accumulate = 1;
   bool keep_gradients = false;
   UpdateOptions update = {};
-  bool eval = false;     // program `eval`: the loss without dropout
-  bool forward = false;  // program `forward`: logits (B, T, V)
+  bool eval = false;       // program `eval`: the loss without dropout
+  bool forward = false;    // program `forward`: logits (B, T, V)
+  bool residuals = false;  // and the residual stream (model/programs.h)
   // Generation: programs `prefill` (blocks of prompt_block tokens) and `decode` (one token) over caches for this many
   // rows; 0: none.
   int64_t generate_batch = 0;

@@ -24,12 +24,19 @@ class ForwardBuilder {
       x = attention_block(layer, x);
       x = mlp_block(layer, x);
     }
-    head(norm("ln_f", x));
+    head(keep("ln_f", norm("ln_f", x)));
     return std::move(out_);
   }
 
  private:
   Graph& graph() { return out_.graph; }
+
+  ValueId keep(const std::string& name, ValueId x) {
+    if (!options_.residuals) return x;
+    graph()[x].name = name;
+    graph().outputs.push_back(x);
+    return x;
+  }
 
   ValueId input(const std::string& name, Shape shape, Dtype dtype) {
     return graph().declare(ValueKind::input, options_.input_prefix + name, {shape, dtype, {}}, TensorClass::io);
@@ -74,7 +81,7 @@ class ForwardBuilder {
     const ValueId token = graph().add1(Op::embedding, "embedding.token", {parameter("embedding.token"), tokens_});
     const ValueId position =
         graph().add1(Op::embedding, "embedding.position", {parameter("embedding.position"), positions_});
-    const ValueId sum = graph().add1(Op::add, "embedding", {token, position});
+    const ValueId sum = keep("embedding", graph().add1(Op::add, "embedding", {token, position}));
     return dropout("embedding.dropout", sum, config_.embd_pdrop);
   }
 
@@ -102,8 +109,12 @@ class ForwardBuilder {
     const ValueId o = graph().add1(Op::branch, attention + ".use_past", {with_past(layer, q, k, v, attrs), plain},
                                    BranchAttrs{options_.cached});
     const ValueId projected = linear(attention + ".proj", o);
-    return graph().add1(Op::add, attention + ".residual",
-                        {x, dropout(attention + ".dropout", projected, config_.resid_pdrop)});
+    return add_residual(attention, x, projected);
+  }
+
+  ValueId add_residual(const std::string& half, ValueId x, ValueId projected) {
+    const ValueId dropped = dropout(half + ".dropout", projected, config_.resid_pdrop);
+    return keep(half + ".residual", graph().add1(Op::add, half + ".residual", {x, dropped}));
   }
 
   ValueId with_past(int64_t layer, ValueId q, ValueId k, ValueId v, const AttentionAttrs& attrs) {
@@ -125,8 +136,7 @@ class ForwardBuilder {
     const ValueId fc = linear(name + ".mlp.fc", norm(name + ".ln_2", x));
     const GeluAttrs attrs{config_.activation() == Activation::gelu_tanh};
     const ValueId projected = linear(name + ".mlp.proj", graph().add1(Op::gelu, name + ".mlp.gelu", {fc}, attrs));
-    return graph().add1(Op::add, name + ".mlp.residual",
-                        {x, dropout(name + ".mlp.dropout", projected, config_.resid_pdrop)});
+    return add_residual(name + ".mlp", x, projected);
   }
 
   void head(ValueId x) {
@@ -214,6 +224,14 @@ class ClipBuilder {
 };
 
 }  // namespace
+
+std::vector<std::string> residual_names(const ModelConfig& config) {
+  std::vector<std::string> out{"embedding"};
+  for (int64_t layer = 0; layer < config.n_layer; ++layer)
+    for (const char* half : {"attention", "mlp"}) out.push_back(fmt::format("layer.{}.{}.residual", layer, half));
+  out.emplace_back("ln_f");
+  return out;
+}
 
 ForwardGraph build_forward(std::string name, const ModelConfig& config, const ForwardOptions& options) {
   return ForwardBuilder(std::move(name), config, options).build();

@@ -28,7 +28,9 @@ struct ForwardOptions {
   int64_t seq = 1;
   bool training = false;  // dropout acts
   bool with_loss = true;  // targets in, loss out
-  bool cached = false;    // keys and values of `capacity` positions are kept; logits of one position per row
+  bool residuals =
+      false;            // the sums of the embeddings and of each half of a layer, and the final norm, are outputs too
+  bool cached = false;  // keys and values of `capacity` positions are kept; logits of one position per row
   int64_t capacity = 0;
   std::string input_prefix = {};  // "" or "decode."
 };
@@ -40,6 +42,10 @@ struct ForwardGraph {
   ValueId loss_scale = ValueId::none;
   ValueId logits = ValueId::none;  // (B, T, V), or (B, V) when cached; named "logits"
 };
+
+// The names of those outputs, in the order in which they are made: "embedding", "layer.0.attention.residual",
+// "layer.0.mlp.residual", …, "ln_f".
+std::vector<std::string> residual_names(const ModelConfig& config);
 
 ForwardGraph build_forward(std::string name, const ModelConfig& config, const ForwardOptions& options);
 
