@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/rng.h"
+#include "common/isas.h"
 #include "graph/text.h"
 #include "kernels/arithmetic.h"
 #include "reference/interpreter.h"
@@ -165,7 +166,7 @@ Interpreter<double> reference_steps(const ModelConfig& config, const CompileOpti
 // rounding noise; it is left out.
 TEST(Session, StepsLikeTheReferenceOnEveryIsa) {
   for (double dropout : {0.0, 0.2})
-    for (Isa isa : available_isas())
+    for (Isa isa : test::tested_isas())
       for (int64_t accumulate : {1, 2}) {
         const ModelConfig config = odd_config(dropout);
         CompileOptions options = odd_options(isa);
@@ -219,7 +220,7 @@ TEST(Precision, PassesKeepWhatIsRounded) {
 // What a kernel cuts and how much scratch it wants depends on which operands are there. Widths above a chunk of a sum
 // and many narrow rows need the most.
 TEST(Session, GivesFusedLayernormsTheScratchAndTheTasksThatTheyNeed) {
-  for (Isa isa : available_isas())
+  for (Isa isa : test::tested_isas())
     for (const auto& [width, batch, seq] : {std::tuple{1024, 3, 64}, {32, 70, 128}}) {
       if (isa == Isa::portable && width > 32) continue;  // the same code, seconds longer
       ModelConfig config = odd_config(0.0);
@@ -239,7 +240,7 @@ TEST(Session, GivesFusedLayernormsTheScratchAndTheTasksThatTheyNeed) {
 }
 
 TEST(Precision, SameBitsWithCastsOfTheirOwnWhenRecomputedAndForAnyThreads) {
-  for (Isa isa : available_isas())
+  for (Isa isa : test::tested_isas())
     for (const PrecisionMap& map : {kMixed, kMixedFp16})
       for (double dropout : {0.0, 0.2}) {
         const ModelConfig config = odd_config(dropout);
@@ -259,7 +260,7 @@ TEST(Precision, SameBitsWithCastsOfTheirOwnWhenRecomputedAndForAnyThreads) {
 // Every arithmetic that this machine has, the emulated ones among them.
 std::vector<std::pair<Isa, Arithmetics>> all_arithmetics() {
   std::vector<std::pair<Isa, Arithmetics>> out;
-  for (Isa isa : available_isas())
+  for (Isa isa : test::tested_isas())
     for (Arithmetic bf16 : {Arithmetic::f32, Arithmetic::bf16dot, Arithmetic::f16chunk})
       if (cpu_has(isa, bf16)) out.push_back({isa, {bf16}});
   return out;
@@ -298,7 +299,7 @@ TEST(Precision, StepsLikeTheReferenceThatRoundsTheSame) {
 }
 
 TEST(Session, SameBitsForAnyNumberOfThreadsAndInEveryRun) {
-  for (Isa isa : available_isas()) {
+  for (Isa isa : test::tested_isas()) {
     const ModelConfig config = odd_config(0.1);
     const CompileOptions options = odd_options(isa);
     const Result one = FastRun(config, options, 1).steps(3);
@@ -309,7 +310,7 @@ TEST(Session, SameBitsForAnyNumberOfThreadsAndInEveryRun) {
 
 TEST(Session, NonFiniteGradientsLeaveEverythingAsItIs) {
   const ModelConfig config = odd_config(0.0);
-  Session session(compile(config, odd_options(available_isas().back())).plan, 2);
+  Session session(compile(config, odd_options(test::tested_isas().back())).plan, 2);
   const float infinity = HUGE_VALF;
   for (const ParameterSpec& spec : parameter_specs(config)) session.fill(spec.name, 0.5f);
   session.write("ln_f.bias", {&infinity, 0, 0});
@@ -365,7 +366,7 @@ TEST(Compile, DigestsFollowTheKernelsAndTheOptions) {
   CompileOptions other = odd_options(Isa::portable);
   other.update.weight_decay = 0.2;
   EXPECT_NE(digest, compile(config, other).plan.digest);
-  for (Isa isa : available_isas()) {
+  for (Isa isa : test::tested_isas()) {
     if (isa == Isa::portable) continue;
     EXPECT_NE(digest, compile(config, odd_options(isa)).plan.digest);
   }
@@ -377,7 +378,7 @@ TEST(Compile, ArenaMeetsItsBoundForAllFourSizes) {
       CompileOptions options;
       options.batch = batch;
       options.seq = seq;
-      options.isa = available_isas().back();
+      options.isa = test::tested_isas().back();
       const Plan plan = compile(*ModelConfig::preset(name), options).plan;
       for (const PlanProgram& program : plan.programs)
         EXPECT_LE(static_cast<double>(program.arena_bytes), 1.01 * static_cast<double>(program.max_live_bytes))
@@ -438,7 +439,7 @@ TEST(Compile, SizesBeyond32BitsAreExact) {
   ModelConfig config = odd_config(0.0);
   config.vocab_size = 1 << 20;
   config.n_positions = 1 << 14;
-  CompileOptions options = odd_options(available_isas().back());
+  CompileOptions options = odd_options(test::tested_isas().back());
   options.batch = 1 << 10;
   options.seq = 1 << 14;
   options.pipeline.skip = {"fuse_head"};

@@ -11,6 +11,7 @@
 #include <limits>
 
 #include "base/rng.h"
+#include "common/isas.h"
 #include "common/tolerance.h"
 #include "kernel_runner.h"
 #include "kernels/peak.h"
@@ -148,7 +149,7 @@ void expect_f16chunk_bound(const KernelTable& table, const Product& p, const Inp
 
 std::vector<const KernelTable*> tables_of(Arithmetic arithmetic) {
   std::vector<const KernelTable*> tables;
-  for (const KernelTable* table : available_tables())
+  for (const KernelTable* table : test::tested_tables())
     if (table->arithmetic == arithmetic) tables.push_back(table);
   return tables;
 }
@@ -276,7 +277,7 @@ TEST(ChooseArithmetic, LetsAMeasurementOverruleWhatIsFarOffAndSaysSo) {
 }
 
 TEST(ChooseArithmetic, TakesHereWhatThisProcessorHas) {
-  for (Isa isa : available_isas())
+  for (Isa isa : test::tested_isas())
     for (Dtype precision : {Dtype::f32, Dtype::bf16, Dtype::f16})
       for (bool own_products : {false, true}) {
         const ArithmeticChoice choice = choose_arithmetic(isa, precision, own_products);
@@ -288,7 +289,7 @@ TEST(ChooseArithmetic, TakesHereWhatThisProcessorHas) {
 
 TEST(Peaks, AreThereForWhatHasInstructions) {
   ThreadTeam team(1);
-  for (Isa isa : available_isas())
+  for (Isa isa : test::tested_isas())
     for (Arithmetic arithmetic : {Arithmetic::f32, Arithmetic::bf16dot, Arithmetic::f16chunk}) {
       const std::optional<double> peak = product_peak_gflops(isa, arithmetic, team, 0.0);
       EXPECT_EQ(peak.has_value(), has_instructions(isa, arithmetic));

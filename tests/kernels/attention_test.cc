@@ -12,6 +12,7 @@
 
 #include "base/half.h"
 #include "base/rng.h"
+#include "common/isas.h"
 #include "kernels/arithmetic.h"
 
 namespace lamina::testing {
@@ -346,7 +347,7 @@ TEST_P(Attention, CachedGivesWhatAttentionGives) {
 }
 
 std::vector<const KernelTable*> tables_with_attention() {
-  std::vector<const KernelTable*> tables = available_tables();
+  std::vector<const KernelTable*> tables = test::tested_tables();
   std::erase_if(tables, [](const KernelTable* table) { return find_kernel(*table, Op::attention) == nullptr; });
   return tables;
 }

@@ -11,6 +11,7 @@
 
 #include "base/rng.h"
 #include "base/thread_team.h"
+#include "common/isas.h"
 #include "common/tolerance.h"
 #include "kernels/kernel.h"
 
@@ -207,7 +208,7 @@ TEST_P(Gemm, GivesZeroGradientsOfNoTokens) {
   EXPECT_TRUE(db.same_bits(acc));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Gemm, ::testing::ValuesIn(available_isas()),
+INSTANTIATE_TEST_SUITE_P(All, Gemm, ::testing::ValuesIn(test::tested_isas()),
                          [](const auto& info) { return std::string(isa_name(info.param)); });
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include <cmath>
 
+#include "common/isas.h"
 #include "common/tolerance.h"
 #include "graph/schema.h"
 #include "kernel_runner.h"
@@ -132,7 +133,7 @@ constexpr Size kSizes[] = {{1, 1, 1},    {5, 7, 9},     {17, 191, 15},  {16, 192
                            {7, 50, 385}, {255, 13, 48}, {257, 197, 49}, {300, 33, 771}, {3, 1539, 19}};
 
 TEST(Update, HasTheBitsOfTheOpsApart) {
-  for (const KernelTable* table : available_tables())
+  for (const KernelTable* table : test::tested_tables())
     for (const Size& z : kSizes)
       for (size_t targets : {size_t{1}, size_t{3}}) {
         const Dtype precision = table->arithmetic == Arithmetic::f32 ? Dtype::f32 : Dtype::bf16;
@@ -143,7 +144,7 @@ TEST(Update, HasTheBitsOfTheOpsApart) {
 }
 
 TEST(Update, RoundsItsOperandsAsTheOpsApart) {
-  for (const KernelTable* table : available_tables())
+  for (const KernelTable* table : test::tested_tables())
     if (table->arithmetic == Arithmetic::f32) Update(*table, {67, 35, 131}, 3, Dtype::f16).expect_composition();
 }
 

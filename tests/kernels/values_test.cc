@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "base/rng.h"
+#include "common/isas.h"
 #include "kernel_runner.h"
 
 namespace lamina::testing {
@@ -310,7 +311,7 @@ TEST_P(KernelValues, LongColumnsLoseNothing) {
   for (const Floats& sum : out) EXPECT_NEAR(sum[0], exact, exact * 0x1.0p-18);
 }
 
-INSTANTIATE_TEST_SUITE_P(Isa, KernelValues, ::testing::ValuesIn(available_isas()),
+INSTANTIATE_TEST_SUITE_P(Isa, KernelValues, ::testing::ValuesIn(test::tested_isas()),
                          [](const auto& info) { return std::string(isa_name(info.param)); });
 
 }  // namespace
