@@ -1,7 +1,7 @@
 # What a person types. Every target installs what it needs and is missing; the builds are CMake presets (CMakePresets.json).
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo build test test-full bench check tidy asan tsan fuzz clean
+.PHONY: help demo build test test-full bench check tidy asan tsan tsan-smoke fuzz clean
 
 JOBS ?= $(shell nproc)
 RUN_TESTS := tools/run_tests.py
@@ -69,7 +69,14 @@ asan:  ## the tiny tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	  GTEST_FILTER=$(NOT_SANITIZED) \
 	  $(RUN_TESTS) --build build/asan --label tiny --python "$(PYTHON)" --jobs $(JOBS) -- -m tiny $(PROGRAM_ONLY)
 
-tsan:  ## a smoke test of the threads under ThreadSanitizer
+tsan-smoke:  ## the team and whole steps under ThreadSanitizer
+	@tools/setup-debian.sh build test
+	cmake --preset tsan
+	cmake --build --preset tsan --parallel $(JOBS) --target lamina_tsan
+	@LAMINA_ISA=$(SANITIZER_ISA) TSAN_OPTIONS=halt_on_error=1 $(FIXED_ADDRESSES) \
+	  $(RUN_TESTS) --build build/tsan --label tsan --jobs $(JOBS)
+
+tsan:  ## the same, and the program
 	@tools/setup-debian.sh build test
 	cmake --preset tsan
 	cmake --build --preset tsan --parallel $(JOBS) --target lamina_tsan lamina_cli
