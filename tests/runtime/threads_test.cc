@@ -17,6 +17,7 @@ ModelConfig small_config() {
   config.n_embd = 24;
   config.n_layer = 2;
   config.n_head = 3;
+  config.bos_token_id = config.eos_token_id = 52;
   return config;
 }
 
