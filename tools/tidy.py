@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tidy.py BUILD [JOBS]: clang-tidy 14 over src/ and cli/, as the compile commands of a configured build folder say.
+"""tidy.py BUILD [JOBS]: clang-tidy 14 over src/, cli/ and python/fused/, as the compile commands of a configured build folder say.
 
 A kernel source has one compile command per ISA; the first is enough, the code is the same. Standard library only.
 """
@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-TOP = (ROOT / "src", ROOT / "cli")
+TOP = (ROOT / "src", ROOT / "cli", ROOT / "python" / "fused")
 
 
 def main():

@@ -22,6 +22,7 @@ from lamina.mindspore import cells  # noqa: E402
 from lamina.mindspore.files import load_weights  # noqa: E402
 from lamina.mindspore.names import slots_of  # noqa: E402
 from lamina.mindspore.training import AdamW  # noqa: E402
+from mindspore_fused_child import fused_task  # noqa: E402
 
 
 def tensor(values, dtype=None):
@@ -302,7 +303,7 @@ def main():
     task = json.loads((folder / "task.json").read_text())
     ms.set_context(mode=ms.PYNATIVE_MODE if task["pynative"] else ms.GRAPH_MODE)
     ms.set_device("CPU")
-    out = {"parity": parity, "behaviour": behaviour, "files": files}[name](folder, task)
+    out = {"parity": parity, "behaviour": behaviour, "files": files, "fused": fused_task}[name](folder, task)
     (folder / "out.json").write_text(json.dumps(out))
 
 

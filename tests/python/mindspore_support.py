@@ -28,16 +28,21 @@ def run_child(name, folder, task, child=CHILD):
     (folder / "task.json").write_text(json.dumps(task))
     environment = dict(os.environ, GLOG_v="3", PYTHONDONTWRITEBYTECODE="1")
     done = subprocess.run([mindspore_python(), str(child), name, str(folder)], cwd=folder, env=environment, timeout=900,
+def run_child(name, folder, task, variables):
+    """What the task answers, and the end of what MindSpore says where it failed."""
+    (folder / "task.json").write_text(json.dumps(task))
+    environment = dict(os.environ, GLOG_v="3", PYTHONDONTWRITEBYTECODE="1", **variables)
+    done = subprocess.run([mindspore_python(), str(CHILD), name, str(folder)], cwd=folder, env=environment, timeout=900,
                           capture_output=True, check=False)
     if done.returncode != 0:
         return None, done.stderr.decode(errors="replace")[-2000:]
     return json.loads((folder / "out.json").read_text()), ""
 
 
-def run_children(tasks):
-    """tasks: (name, folder, task), two at a time. Their answers."""
+def run_children(tasks, **variables):
+    """tasks: (name, folder, task), two at a time, with these variables of the environment. Their answers."""
     with ThreadPoolExecutor(2) as pool:
-        answers = list(pool.map(lambda task: run_child(*task), tasks))
+        answers = list(pool.map(lambda task: run_child(*task, variables), tasks))
     assert not any(failure for _, failure in answers), "\n".join(failure for _, failure in answers)
     return [answer for answer, _ in answers]
 

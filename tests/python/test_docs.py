@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from fused_support import library_path
 from mindspore_support import NO_MINDSPORE, mindspore_python
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -34,7 +35,7 @@ def test_commands_of_a_page_run(page, tmp_path):
     if '"$LAMINA_MINDSPORE_PYTHON"' in page.read_text(encoding="utf-8"):
         if mindspore_python() is None:
             pytest.skip(NO_MINDSPORE)
-        environment["LAMINA_MINDSPORE_PYTHON"] = mindspore_python()
+        environment.update(LAMINA_MINDSPORE_PYTHON=mindspore_python(), LAMINA_MINDSPORE_OPS=str(library_path()))
     done = subprocess.run([sys.executable, "-c", script_of(page)], cwd=tmp_path, env=environment, capture_output=True,
                           text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -1,11 +1,13 @@
 """The Python package `lamina`: the same numbers as HuggingFace's GPT-2, arrays without copies, errors with the command
 line's text. Manners inside a process: test_process.py; options: test_package_options.py."""
+import ctypes
 import gc
 import json
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -39,6 +41,12 @@ def test_forward_gives_huggingfaces_logits(model, twin):
     logits = model.forward(ids)
     assert logits.dtype == np.float32 and logits.shape == (3, 9, 97)
     assert np.abs(logits - truth).max() <= 1e-5
+
+
+def test_the_wheel_carries_the_library_of_fused_layers():
+    """Beside the module that looks for it there (lamina.mindspore.fused)."""
+    library = Path(lamina.__file__).parent / "mindspore" / "liblamina_mindspore_ops.so"
+    assert ctypes.CDLL(str(library)).lamina_mlp_forward(0, None, None, None, None, None, None) == 1
 
 
 def test_logits_are_a_view_that_outlives_the_model(folder):

@@ -14,9 +14,10 @@ from .cells import GPT2Layer, GPT2LMHeadModel, GPT2Model
 from .config import GPT2Config
 from .errors import Error
 from .files import LoadReport
+from .fused import FusedGPT2Layer
 from .masks import AttentionMask
 from .precision import LayerPrecisionManager
 from .training import LanguageModelLoss, StepResult, TrainStep
 
-__all__ = ["AttentionMask", "Error", "GPT2Config", "GPT2LMHeadModel", "GPT2Layer", "GPT2Model", "LanguageModelLoss",
-           "LayerPrecisionManager", "LoadReport", "StepResult", "TrainStep"]
+__all__ = ["AttentionMask", "Error", "FusedGPT2Layer", "GPT2Config", "GPT2LMHeadModel", "GPT2Layer", "GPT2Model",
+           "LanguageModelLoss", "LayerPrecisionManager", "LoadReport", "StepResult", "TrainStep"]

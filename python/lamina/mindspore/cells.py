@@ -188,16 +188,17 @@ class Embedding(nn.Cell):
 
 
 class GPT2Model(nn.Cell):
-    """Ids (B, T) to the normed residual stream (B, T, C)."""
+    """Ids (B, T) to the normed residual stream (B, T, C). `fused`: its layers are FusedGPT2Layer."""
 
-    def __init__(self, config, precision=None, seed=0):
+    def __init__(self, config, precision=None, seed=0, fused=False):
         super().__init__()
         precision, init = precision_of(precision, config), init_of(seed, config)
         self.config, self.precision = config, precision
         self.mask = AttentionMask(config.n_positions)
         self.embedding = Embedding(config, precision, init)
         self.dropout = Dropout(config.embd_pdrop)
-        self.layer = nn.CellList([GPT2Layer(config, i, precision, init) for i in range(config.n_layer)])
+        kind = layer_kind(fused)
+        self.layer = nn.CellList([kind(config, i, precision, init) for i in range(config.n_layer)])
         self.ln_f = layernorm(config)
 
     def stream(self, ids, attention_mask=None, position_ids=None):
@@ -215,13 +216,13 @@ class GPT2Model(nn.Cell):
 
 
 class GPT2LMHeadModel(nn.Cell):
-    """Ids (B, T) to logits (B, T, V), fp32. Parameters have Lamina's names."""
+    """Ids (B, T) to logits (B, T, V), fp32. Parameters have Lamina's names. `fused`: its layers are FusedGPT2Layer."""
 
-    def __init__(self, config, precision=None, seed=0):
+    def __init__(self, config, precision=None, seed=0, fused=False):
         super().__init__(auto_prefix=False)
         precision, init = precision_of(precision, config), init_of(seed, config)
-        self.config, self.precision = config, precision
-        self.model = GPT2Model(config, precision, init)
+        self.config, self.precision, self.fused = config, precision, fused
+        self.model = GPT2Model(config, precision, init, fused)
         self.tied = config.tie_word_embeddings
         if not self.tied:
             self.head = init.normal("head.weight", (config.vocab_size, config.n_embd))
@@ -231,10 +232,10 @@ class GPT2LMHeadModel(nn.Cell):
         self.report = LoadReport()
 
     @classmethod
-    def from_pretrained(cls, path, precision=None):
+    def from_pretrained(cls, path, precision=None, fused=False):
         """`path`: a HuggingFace folder, a run folder or a checkpoint of Lamina's, or a file of weights beside a config.json.
         `report` says what was found."""
-        model = cls(config_beside(path), precision)
+        model = cls(config_beside(path), precision, fused=fused)
         model.report = load_weights(model, path)
         model.report.warnings[:0] = model.config.warnings
         return model
@@ -253,6 +254,15 @@ class GPT2LMHeadModel(nn.Cell):
 
     def construct(self, ids, attention_mask=None, position_ids=None):
         return self.rows(ids, attention_mask, position_ids)[0].reshape((*ids.shape, -1))
+
+
+def layer_kind(fused):
+    """The fused layer's library is wanted only where it is asked for."""
+    if not fused:
+        return GPT2Layer
+    from .fused import FusedGPT2Layer
+
+    return FusedGPT2Layer
 
 
 def precision_of(precision, config):

@@ -51,6 +51,23 @@ def check_mask(mask, rows, width):
                                f"tokens of each row or (1, {rows}, {rows}) for what each query sees, got a triangle")
 
 
+def check_runs(mask):
+    """Refuses a mask that check_mask lets pass where a query sees no single run of keys that ends at itself: fused layers take
+    each query's first key."""
+    mask = np.asarray(mask)
+    width = mask.shape[-1]
+    visible = mask == 0 if mask.dtype.kind not in "bui" and not (mask == 1).any() else mask == 1
+    visible = visible.reshape((len(mask), -1, width)) & np.tril(np.ones((width, width), bool))
+    visible &= np.diagonal(visible, axis1=1, axis2=2)[..., None]
+    place = np.arange(width)
+    first = np.where(visible, place, width).min(axis=2, keepdims=True)
+    holes = ~visible & (place >= first) & (place <= place[:, None])
+    if holes.any():
+        row, query, key = (int(axis[0]) for axis in np.nonzero(holes))
+        raise Error("unsupported", f"attention mask has a hole, which fused layers do not take: row {row}, query {query}, key "
+                                   f"{key}, expected visible, as a key before it is, got masked; GPT2Layer takes any mask")
+
+
 class AttentionMask(nn.Cell):
     """For T places: the bias of scores (B, 1, T, T), what is hidden (True is hidden: the fused operators' convention), which
     queries see anything (B, 1, T, 1), and the position of each place, counted from the beginning of its text. Without a mask:

@@ -7,7 +7,7 @@ from mindspore import ParameterTuple, Tensor, nn, ops
 from mindspore import dtype as mstype
 
 from .errors import Error
-from .masks import check_mask
+from .masks import check_mask, check_runs
 
 IGNORED = -100
 FIRST_SCALE, GOOD_STEPS_TO_GROW = 65536.0, 2000  # torch.amp.GradScaler's schedule, with 1 as the floor
@@ -131,6 +131,8 @@ class TrainStep:
         check_batch(ids, targets, self.model.config)
         if attention_mask is not None and not isinstance(attention_mask, Tensor):
             check_mask(attention_mask, *np.shape(ids))
+            if self.model.fused:
+                check_runs(attention_mask)
         rate = self._rate(self.steps + 1)
         scale = self.scale
         if not self.model.training:
