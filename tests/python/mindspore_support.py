@@ -23,16 +23,11 @@ NO_MINDSPORE = "no MindSpore: neither .venv/mindspore nor LAMINA_MINDSPORE_PYTHO
 needs_mindspore = pytest.mark.skipif(mindspore_python() is None, reason=NO_MINDSPORE)
 
 
-def run_child(name, folder, task, child=CHILD):
+def run_child(name, folder, task, child=CHILD, variables=None):
     """What the task answers, and the end of what MindSpore says where it failed."""
     (folder / "task.json").write_text(json.dumps(task))
-    environment = dict(os.environ, GLOG_v="3", PYTHONDONTWRITEBYTECODE="1")
+    environment = dict(os.environ, GLOG_v="3", PYTHONDONTWRITEBYTECODE="1", **(variables or {}))
     done = subprocess.run([mindspore_python(), str(child), name, str(folder)], cwd=folder, env=environment, timeout=900,
-def run_child(name, folder, task, variables):
-    """What the task answers, and the end of what MindSpore says where it failed."""
-    (folder / "task.json").write_text(json.dumps(task))
-    environment = dict(os.environ, GLOG_v="3", PYTHONDONTWRITEBYTECODE="1", **variables)
-    done = subprocess.run([mindspore_python(), str(CHILD), name, str(folder)], cwd=folder, env=environment, timeout=900,
                           capture_output=True, check=False)
     if done.returncode != 0:
         return None, done.stderr.decode(errors="replace")[-2000:]
@@ -42,7 +37,7 @@ def run_child(name, folder, task, variables):
 def run_children(tasks, **variables):
     """tasks: (name, folder, task), two at a time, with these variables of the environment. Their answers."""
     with ThreadPoolExecutor(2) as pool:
-        answers = list(pool.map(lambda task: run_child(*task, variables), tasks))
+        answers = list(pool.map(lambda task: run_child(*task, variables=variables), tasks))
     assert not any(failure for _, failure in answers), "\n".join(failure for _, failure in answers)
     return [answer for answer, _ in answers]
 
