@@ -15,7 +15,8 @@ pytestmark = needs_mindspore
 PLAIN = {f"graph{i}": [Run(seed=seed, config=VARIANTS[i], eps=EPS) for seed in range(3)] for i in range(3)}
 SHORT = {"pynative": [Run(seed=seed, steps=2, warmup=0, config=VARIANTS[1], eps=EPS) for seed in range(2)]}
 HALF = {"fp16": [Run(seed=seed, steps=3, config=VARIANTS[0], eps=EPS, precision="mixed-fp16") for seed in range(3)]}
-RUNS = {**PLAIN, **SHORT, **HALF}
+PARTS = {"parts": [Run(seed=seed, steps=3, accumulate=3, config=VARIANTS[0], eps=EPS) for seed in range(3)]}  # unevenly filled
+RUNS = {**PLAIN, **SHORT, **HALF, **PARTS}
 
 BEHAVIOUR = {
     "prompt": tiny.PROMPT,
@@ -39,7 +40,8 @@ def parity_task(name, folder):
     settings = [dict(betas=run.betas, eps=run.eps, weight_decay=run.weight_decay, clip=run.clip,
                      rates=[run.rate(step) for step in range(1, run.steps + 1)]) for run in RUNS[name]]
     half = RUNS[name][0].precision != "fp32"
-    return "parity", folder, dict(runs=settings, precision="mixed-fp16" if half else None, pynative=name == "pynative")
+    return "parity", folder, dict(runs=settings, precision="mixed-fp16" if half else None, pynative=name == "pynative",
+                                  accumulate=RUNS[name][0].accumulate)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -105,7 +107,7 @@ def compare(results, name, unit=UNIT):
     assert not list(distances.failures(unit))
 
 
-@pytest.mark.parametrize("name", [*PLAIN, *SHORT])
+@pytest.mark.parametrize("name", [*PLAIN, *SHORT, *PARTS])
 def test_logits_gradients_and_steps_are_pytorchs(results, name):
     compare(results, name)
 
@@ -124,7 +126,14 @@ def test_ten_losses_are_laminas(results, build_dir, tmp_path, name):
         assert np.abs(ours - lamina).max() <= 32.0 * UNIT * np.abs(lamina).max()
 
 
-@pytest.mark.parametrize("name", ["graph0", "pynative"])
+def test_micro_batches_change_nothing_but_roundings(results):
+    """Both lie within their distance of the double result, so within twice that of each other."""
+    folder, answer = results["parts"]
+    parts, whole = arrays(folder / "0" / "out.npz")["loss"], np.array(answer["in_one"])
+    assert np.abs(parts - whole).max() <= 32.0 * UNIT * whole.max()
+
+
+@pytest.mark.parametrize("name", ["graph0", "pynative", "parts"])
 def test_a_step_that_is_not_finite_changes_no_bit(results, name):
     answer = results[name][1]
     assert answer["updates"] == RUNS[name][0].steps and answer["skips"]["updates"] == answer["updates"]
@@ -219,7 +228,7 @@ def test_nothing_compiled_is_loaded(results):
 
 
 def test_a_step_refuses_settings_without_meaning(results):
-    names = ["eps", "clip", "weight_decay", "betas", "betas", "max_skips"]
+    names = ["eps", "clip", "weight_decay", "betas", "betas", "max_skips", "accumulate"]
     for said, name in zip(results["behaviour"][1]["settings"], names, strict=True):
         assert f"bad value: {name}, expected" in said
 
