@@ -32,13 +32,17 @@ BEHAVIOUR = {
 }
 
 
+def save_run(run, folder):
+    """The model and the batches of a run; returns its settings."""
+    folder.mkdir(parents=True, exist_ok=True)
+    parity.save_inputs(run, folder)
+    np.savez(folder / "tokens.npz", **parity.make_batches(run, run.config.get("vocab_size", parity.TINY["vocab_size"])))
+    return dict(betas=run.betas, eps=run.eps, weight_decay=run.weight_decay, clip=run.clip,
+                rates=[run.rate(step) for step in range(1, run.steps + 1)])
+
+
 def parity_task(name, folder):
-    for i, run in enumerate(RUNS[name]):
-        (folder / str(i)).mkdir(parents=True)
-        parity.save_inputs(run, folder / str(i))
-        np.savez(folder / str(i) / "tokens.npz", **parity.make_batches(run, parity.TINY["vocab_size"]))
-    settings = [dict(betas=run.betas, eps=run.eps, weight_decay=run.weight_decay, clip=run.clip,
-                     rates=[run.rate(step) for step in range(1, run.steps + 1)]) for run in RUNS[name]]
+    settings = [save_run(run, folder / str(i)) for i, run in enumerate(RUNS[name])]
     half = RUNS[name][0].precision != "fp32"
     return "parity", folder, dict(runs=settings, precision="mixed-fp16" if half else None, pynative=name == "pynative",
                                   accumulate=RUNS[name][0].accumulate)
@@ -83,6 +87,11 @@ class InexactSoftmax:
         return weights * (1.0 + self.error * torch.randn(weights.shape, generator=self.draw)).to(weights.dtype)
 
 
+def allowed(theirs, truth, unit=UNIT):
+    """How far a loss may be from the double result."""
+    return np.maximum(2.0 * np.abs(theirs["loss"] - truth["loss"]), 16.0 * unit * np.abs(truth["loss"]))
+
+
 def compare(results, name, unit=UNIT):
     folder, answer = results[name]
     error = results["graph0"][1]["exponential"]
@@ -100,8 +109,7 @@ def compare(results, name, unit=UNIT):
                 continue
             sides = [parity.without_key_bias(tensor, side[tensor]) for side in (ours, theirs, truth)]
             distances.add(tensor, *([side[seen] for side in sides] if tensor == "logits" else sides))
-        allowed = np.maximum(2.0 * np.abs(theirs["loss"] - truth["loss"]), 16.0 * unit * np.abs(truth["loss"]))
-        assert (np.abs(ours["loss"] - truth["loss"]) <= allowed).all(), (ours["loss"], truth["loss"])
+        assert (np.abs(ours["loss"] - truth["loss"]) <= allowed(theirs, truth, unit)).all(), (ours["loss"], truth["loss"])
         norms = ours["grad_norm"] / truth["grad_norm"] - 1.0
         assert np.abs(norms).max() <= 64.0 * unit, norms
     assert not list(distances.failures(unit))
@@ -245,3 +253,25 @@ def test_steps_after_an_evaluation_without_targets_and_with_masks(results):
              "value without meaning: place (0, 1), expected 0 or 1, got 0.5", "can be read in two ways"]
     for said, expected in zip(steps["masks"], words, strict=True):
         assert expected in said
+
+
+def logits_and_losses(run, dtype):
+    found = parity.run_torch(run, dtype)
+    return {name: found[name] for name in ("logits", "loss", "grad_norm")}
+
+
+@pytest.mark.full
+def test_full_gpt2(build_dir, tmp_path):
+    """GPT-2 124M, one process after the other, none above 8 GB."""
+    run = Run(seed=1, batch=1, seq=64, steps=10, config=test_parity.GPT2, deviation=0.02, eps=EPS)
+    (answer,) = run_children([("large", tmp_path, dict(runs=[save_run(run, tmp_path)], pynative=False))])
+    ours = arrays(tmp_path / "out.npz")
+    with InexactSoftmax(answer["exponential"]):
+        theirs = logits_and_losses(run, torch.float32)
+    truth, lamina = logits_and_losses(run, torch.float64), parity.run_parity(build_dir, run, tmp_path, "fast")["loss"]
+    distances = Distances()
+    distances.add("logits", ours["logits"], theirs["logits"], truth["logits"])
+    assert not list(distances.failures())
+    assert (np.abs(ours["loss"] - truth["loss"]) <= allowed(theirs, truth)).all(), (ours["loss"], theirs["loss"], truth["loss"])
+    assert (np.abs(ours["loss"] - lamina) <= 2.0 * allowed(theirs, truth)).all(), (ours["loss"], lamina)
+    assert np.abs(ours["grad_norm"] / truth["grad_norm"] - 1.0).max() <= 64.0 * UNIT
