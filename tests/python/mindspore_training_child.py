@@ -10,6 +10,7 @@ import numpy as np
 from lamina import mindspore as lm
 from lamina.mindspore import train, windows
 from lamina.mindspore.ckpt import CkptFile
+from lamina.mindspore.files import floats
 from lamina.mindspore.names import parameters_of
 
 SETTINGS = dict(lr=lambda step: 1e-2 / step, weight_decay=0.1, clip=1.0)
@@ -55,7 +56,8 @@ def saved_and_gone_on(folder):
 
 
 def half_precision(folder):
-    """An overflow in one of two micro-batches halves the scale and changes no bit; the counters go with the state."""
+    """In PyNative: an overflow in one of two micro-batches halves the scale and changes no bit; counters go with the state."""
+    ms.set_context(mode=ms.PYNATIVE_MODE)
     step = step_of(folder / "tiny", "mixed-fp16", accumulate=2)
     step(*batch(1))
     before, step.scale = sum_of(step.graph), 2.0**40
@@ -64,6 +66,7 @@ def half_precision(folder):
     step.scale = 1024.0
     step(*batch(3))
     step.save(folder / "half")
+    ms.set_context(mode=ms.GRAPH_MODE)
     return {**out, "counters": counters(step), "saved": sum_of(step.graph), "rows": said(step, *batch(4, 3))}
 
 
@@ -110,7 +113,9 @@ def training_task(folder, task):
     runs = {name: program(*words) for name, words in task["programs"].items()}
     rates = {name: [train.learning_rate(train.parse_arguments(words), step) for step in range(1, 11)]
              for name, words in task["rates"].items()}
-    return {"rates": rates, "state": saved_and_gone_on(folder), "half": half_precision(folder), "loads": loads(folder, task),
+    whole = CkptFile(folder / "pieces.ckpt")
+    pieces = [whole.tensors, *(floats(whole, name).tolist() for name in ("p", "scalar"))]
+    return {"pieces": pieces, "rates": rates, "state": saved_and_gone_on(folder), "half": half_precision(folder), "loads": loads(folder, task),
             "refused": refused, "ckpt": files, "ids": ids, "programs": runs}
 
 

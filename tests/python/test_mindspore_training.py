@@ -39,6 +39,7 @@ def programs(folder):
         "exists": [*base, *options(**whole)],
         "changed": [*base, *options(**part, clip=2)],
         "foreign": [*base, *options(out=folder / "tiny", steps=6, resume=True)],
+        "model": ["--model", folder / "mindspore", "--data", folder / "ids.bin", *options(out=folder / "no", steps=1, precision="fp8")],
         "seq": [*base, *options(out=folder / "no", steps=1, seq=17)],
         "batch": [*base, *options(out=folder / "no", steps=1, batch=0)],
         "betas": [*base, *options(out=folder / "no", steps=1, betas="0.9")],
@@ -84,6 +85,11 @@ def write_bad_ckpts(folder):
     }
     for name, (records, _) in cases.items():
         write_ckpt(folder / f"{name}.ckpt", records)
+    pieces = [("p", "mindspore.float32", [3], np.float32(1.5).tobytes()), ("p", "Float32", [3], np.float32([2, 3]).tobytes()),
+              ("scalar", "BFloat16", [0], b"\x80\x3f")]
+    write_ckpt(folder / "pieces.ckpt", pieces)
+    data = (folder / "pieces.ckpt").read_bytes()
+    (folder / "pieces.ckpt").write_bytes(data + b"crc_num" + struct.pack(">HQ", 0, zlib.crc32(data)))
     write_ckpt(folder / "sum.ckpt", [good], b"crc_num" + struct.pack(">HQ", 0, 1))
     write_ckpt(folder / "cut.ckpt", [good])
     (folder / "cut.ckpt").write_bytes((folder / "cut.ckpt").read_bytes()[:-1])
@@ -192,6 +198,10 @@ def test_what_is_wrong_is_named_and_changes_nothing(run):
             assert [word for word in words if word not in answer[kind][name]] == [], (name, answer[kind][name])
 
 
+def test_a_ckpt_in_pieces_with_its_sum(run):
+    assert run[2]["pieces"] == [[["p", "F32", [3]], ["scalar", "BF16", []]], [1.5, 2.0, 3.0], [1.0]]
+
+
 def lines(folder):
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
@@ -224,7 +234,7 @@ def test_a_run_goes_on_where_it_was_saved(run):
 
 def test_the_program_refuses_what_makes_no_sense(run):
     said = run[2]["programs"]
-    words = {"exists": [1, "output exists"], "changed": [1, "clip, expected 1.0, got 2.0"], "foreign": [1, "train.json"],
+    words = {"exists": [1, "output exists"], "changed": [1, "clip, expected 1.0, got 2.0"], "foreign": [1, "train.json"], "model": [1, "precision"],
              "seq": [1, "n_positions 16, got 17"], "batch": [2, "--batch", "from 1"], "betas": [2, "two numbers"],
              "short": [2, "--sequence"], "data": [1, "nothing.bin", "No such file"], "decay": [1, "--decay-steps 4", "at most 4"]}
     for name, (code, *expected) in words.items():

@@ -11,10 +11,10 @@ import numpy as np
 from mindspore import Tensor
 
 from .errors import Error, quoted
-from .files import WEIGHTS, config_beside, fail, floats, open_weights, save_config, write_tensors
+from .files import SIZES, WEIGHTS, config_beside, fail, floats, open_weights, save_config, write_tensors
 from .names import match_exactly, parameters_of
 
-COUNTERS = ("global_step", "step_num", "scale_sense", "current_iterator_step")
+COUNTERS = {"step_num": ("I64", []), "global_step": ("I32", [1]), "scale_sense": ("F32", []), "current_iterator_step": ("I32", [])}
 NO_NUMBER_OF_THE_MODEL = ("resid_pdrop", "embd_pdrop", "attn_pdrop", "initializer_range", "bos_token_id", "eos_token_id", "source",
                           "warnings")
 
@@ -37,10 +37,8 @@ def save_state(folder, model, graph, counters):
     def values(_, place):
         return np.zeros(place[0].shape, "<f4") if place[1] is None else place[1].asnumpy().astype("<f4", copy=False)
 
-    kinds = {"global_step": ("I32", [1], "<i4"), "step_num": ("I64", [], "<i8"), "scale_sense": ("F32", [], "<f4"),
-             "current_iterator_step": ("I32", [], "<i4")}
-    numbers = [(name, *kinds[name][:2], lambda name, number: np.array(number, kinds[name][2]), counters[name])
-               for name in sorted(counters, key=lambda name: kinds[name][0] != "I64")]  # the largest elements first
+    numbers = [(name, *COUNTERS[name], lambda name, value: np.array(value, SIZES[COUNTERS[name][0]]), counters[name])
+               for name in COUNTERS if name in counters]
     tensors = [(name, "F32", [int(size) for size in place[0].shape], values, place)
                for name, place in parts_of(model, graph).items()]
     write_tensors(Path(folder) / WEIGHTS, "ms", numbers + tensors)

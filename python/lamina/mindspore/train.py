@@ -99,37 +99,37 @@ class Run:
             config = dataclasses.replace(config, **dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), options.dropout))
         seq = options.seq or config.n_positions
         if seq > config.n_positions:
-            raise Error("invalid", f"rows too long for the model: --seq, expected at most n_positions {config.n_positions}, got {seq}")
+            raise Error("invalid", "rows too long for the model: --seq, expected at most n_positions "
+                                   f"{config.n_positions}, got {seq}")
         if options.decay_steps and options.decay_steps > options.steps - options.warmup:
-            raise Error("invalid", f"schedule does not fit: --warmup {options.warmup} and --decay-steps {options.decay_steps}, expected "
-                                   f"at most {options.steps} together")
+            raise Error("invalid", f"schedule does not fit: --warmup {options.warmup} and --decay-steps {options.decay_steps}, "
+                                   f"expected at most {options.steps} together")
         self.windows = Windows(options.data, config.vocab_size, options.batch * options.accumulate, seq, options.seed)
-        self.check_settings(seq)
+        self.settings = self.find_settings(seq)
         ms.set_context(mode=ms.GRAPH_MODE)
         ms.set_seed(options.seed % 2**32)
         self.step = self.start(config)
 
     def look_at_folder(self):
         """Whether it holds a state to go on from."""
-        if not self.options.resume and self.out.exists() and (not self.out.is_dir() or any(self.out.iterdir())):
+        if not self.out.exists() or (self.out.is_dir() and not any(self.out.iterdir())):
+            return False
+        if not self.options.resume:
             raise Error("invalid", f"output exists: {self.out}: expected a new or empty folder, or --resume")
-        foreign = (self.out / WEIGHTS).exists() and not (self.out / SETTINGS).exists()
-        if foreign:
-            raise Error("invalid", f"not of this program: {self.out}: expected {SETTINGS} beside {WEIGHTS}, got none")
+        if not (self.out / SETTINGS).exists():
+            raise Error("invalid", f"not a run of this program: {self.out}: expected {SETTINGS} in it, got none")
         return (self.out / WEIGHTS).exists()
 
-    def check_settings(self, seq):
-        """What decides the numbers of a run is what it began with."""
+    def find_settings(self, seq):
+        """What decides the numbers of a run; of one that goes on, what it began with."""
         settings = {key: value for key, value in vars(self.options).items() if key not in FREE}
         settings.update(seq=seq, betas=list(self.options.betas), ids=len(self.windows.ids), data=self.windows.sum())
         settings["steps"] = None if settings["schedule"] == "constant" else settings["steps"]
-        if self.resumed:
-            stored = read_json(self.out / SETTINGS)
-            for key, value in settings.items():
-                if stored.get(key) != value:
-                    raise Error("invalid", f"settings changed: {self.out}: {key.replace('_', '-')}, expected {stored.get(key)}, got {value}")
-        self.out.mkdir(parents=True, exist_ok=True)
-        write_json(self.out / SETTINGS, settings)
+        stored = read_json(self.out / SETTINGS) if self.resumed else settings
+        for key, value in settings.items():
+            if stored.get(key) != value:
+                raise Error("invalid", f"settings changed: {self.out}: {key.replace('_', '-')}, expected {stored.get(key)}, got {value}")
+        return settings
 
     def start(self, config):
         options = self.options
@@ -146,6 +146,8 @@ class Run:
 
     def run(self):
         steps, saved = self.options.steps, self.step.steps
+        self.out.mkdir(parents=True, exist_ok=True)
+        write_json(self.out / SETTINGS, self.settings)
         with self.metrics() as metrics:
             while self.step.steps < steps:
                 line = json.dumps(self.take_step())
