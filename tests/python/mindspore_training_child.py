@@ -12,6 +12,7 @@ from lamina.mindspore import train, windows
 from lamina.mindspore.ckpt import CkptFile
 from lamina.mindspore.files import floats
 from lamina.mindspore.names import parameters_of
+from lamina.mindspore.training import squares
 
 SETTINGS = dict(lr=lambda step: 1e-2 / step, weight_decay=0.1, clip=1.0)
 
@@ -103,6 +104,15 @@ def program(*arguments):
     return [code, told.getvalue().strip().splitlines()[-1]]
 
 
+def norm_error():
+    """Of a table's gradient: many rows, a few of them large. Its sum of squares over the one in double."""
+    draw = np.random.default_rng(0)
+    rows = np.exp(draw.normal(-9.0, 2.0, (50257, 1)))
+    rows[:64] *= 3000.0
+    gradient = (rows * draw.normal(size=(50257, 16))).astype(np.float32)
+    return float(squares(ms.Tensor(gradient)).asnumpy()) / np.square(gradient.astype(np.float64)).sum() - 1.0
+
+
 def training_task(folder, task):
     refused = {name: said(step_of(folder / "tiny").load, folder / name) for name in task["refused"]}
     step = step_of(folder / "tiny")
@@ -115,7 +125,7 @@ def training_task(folder, task):
              for name, words in task["rates"].items()}
     whole = CkptFile(folder / "pieces.ckpt")
     pieces = [whole.tensors, *(floats(whole, name).tolist() for name in ("p", "scalar"))]
-    return {"pieces": pieces, "rates": rates, "state": saved_and_gone_on(folder), "half": half_precision(folder), "loads": loads(folder, task),
+    return {"norm": norm_error(), "pieces": pieces, "rates": rates, "state": saved_and_gone_on(folder), "half": half_precision(folder), "loads": loads(folder, task),
             "refused": refused, "ckpt": files, "ids": ids, "programs": runs}
 
 

@@ -198,6 +198,11 @@ def test_what_is_wrong_is_named_and_changes_nothing(run):
             assert [word for word in words if word not in answer[kind][name]] == [], (name, answer[kind][name])
 
 
+def test_the_norm_of_a_table_is_exact(run):
+    """A row's sum rounds 16 times; what many small rows add must not be lost beside a few large ones."""
+    assert abs(run[2]["norm"]) <= 16 * UNIT
+
+
 def test_a_ckpt_in_pieces_with_its_sum(run):
     assert run[2]["pieces"] == [[["p", "F32", [3]], ["scalar", "BF16", []]], [1.5, 2.0, 3.0], [1.0]]
 
