@@ -22,24 +22,25 @@ SETTINGS, METRICS = "train.json", "metrics.jsonl"
 FREE = ("model", "data", "out", "save_every", "resume", "max_skips")  # what another try with --resume may change
 
 
-def number(kind, least, below=math.inf, above=False):
-    """A type for argparse: a number of this kind from `least` on, or above it."""
+def number(kind, least, most=math.inf, above=False, below=False):
+    """A type for argparse: a finite number of this kind from `least` to `most`; above and below: without these two."""
     def parse(text):
         try:
             value = kind(text)
         except ValueError:
             value = math.nan
-        if not (least < value if above else least <= value) or not value < below:
-            name, limit = "a whole number" if kind is int else "a number", "" if math.isinf(below) else f" to below {below:g}"
-            raise argparse.ArgumentTypeError(f"expected {name} {'above' if above else 'from'} {least:g}{limit}"
-                                             f"{'' if above or limit else ' on'}, got {text!r:.60}")
+        fits = least <= value <= most and math.isfinite(value) and not (above and value == least) and not (below and value == most)
+        if not fits:
+            end = "" if above else " on" if math.isinf(most) else f" to {'below ' if below else ''}{most:.10g}"
+            limits = f"{'above' if above else 'from'} {least:g}{end}"
+            raise argparse.ArgumentTypeError(f"expected a {'whole ' if kind is int else ''}number {limits}, got {text!r:.60}")
         return value
 
     return parse
 
 
 def betas(text):
-    values = tuple(number(float, 0.0, 1.0)(part) for part in text.split(","))
+    values = tuple(number(float, 0.0, 1.0, below=True)(part) for part in text.split(","))
     if len(values) != 2:
         raise argparse.ArgumentTypeError(f"expected two numbers, as in 0.9,0.999, got {text!r:.60}")
     return values
