@@ -23,6 +23,7 @@ from lamina.mindspore.files import load_weights  # noqa: E402
 from lamina.mindspore.names import slots_of  # noqa: E402
 from lamina.mindspore.training import AdamW  # noqa: E402
 from mindspore_fused_child import fused_task  # noqa: E402
+from mindspore_training_child import continued_task, training_task  # noqa: E402
 
 
 def tensor(values, dtype=None):
@@ -66,13 +67,19 @@ def mask_of(tokens):
     return ((place >= start) & (place < start + length)).astype(np.int32)
 
 
+def batches_of(folder, parts):
+    """ids, targets and mask of each step; and the ids and the mask of the first micro-batch."""
+    tokens = dict(np.load(folder / "tokens.npz"))
+    arrays = tokens["tokens"], tokens["targets"], mask_of(tokens)
+    joined = [values.reshape(-1, parts * values.shape[1], values.shape[2]) for values in arrays]
+    return list(zip(*joined)), (arrays[0][0], arrays[2][0])
+
+
 def one_run(step, model, folder, run):
     """What parity_support.run_torch gives."""
-    tokens = dict(np.load(folder / "tokens.npz"))
-    masks = mask_of(tokens)
-    batches = list(zip(tokens["tokens"], tokens["targets"], masks))
+    batches, first = batches_of(folder, step.accumulate)
     clear(step, model, folder / "model")
-    out = {"logits": model(tensor(batches[0][0]), tensor(masks[0])).asnumpy()}
+    out = {"logits": model(*map(tensor, first)).asnumpy()}
     out.update(gradients(step, model, batches[0], run))
     clear(step, model, folder / "model")
     step.lr = lambda number: run["rates"][number - 1]
@@ -106,19 +113,38 @@ def skips(step, model, batch):
     return {"first": said[0], "second": said[1], "same": same, "updates": step.updates}
 
 
+def losses_in_one(model, folder, run, parts):
+    """Those of a run with each step's micro-batches as one batch."""
+    load_weights(model, folder / "model")
+    step = lm.TrainStep(model, lambda number: run["rates"][number - 1], run["betas"], run["eps"], run["weight_decay"], run["clip"])
+    return [step(*batch).loss for batch in batches_of(folder, parts)[0]]
+
+
 def parity(folder, task):
     """Runs of one graph: folder/0, folder/1, …"""
     model = lm.GPT2LMHeadModel.from_pretrained(folder / "0" / "model", task["precision"])
-    step = lm.TrainStep(model)
+    step = lm.TrainStep(model, accumulate=task["accumulate"])
     for i, run in enumerate(task["runs"]):
         np.savez(folder / str(i) / "out.npz", **one_run(step, model, folder / str(i), run))
-    tokens = dict(np.load(folder / "0" / "tokens.npz"))
-    updates = step.updates
-    out = {"scale": step.scale}
+    out = {"scale": step.scale, "updates": step.updates}
     if not task["precision"]:
-        out = {"exponential": exponential_error(), "updates": updates,
-               "skips": skips(step, model, (tokens["tokens"][0], tokens["targets"][0], mask_of(tokens)[0]))}
+        out.update(exponential=exponential_error(), skips=skips(step, model, batches_of(folder / "0", step.accumulate)[0][0]))
+    if step.accumulate > 1:
+        out["in_one"] = losses_in_one(model, folder / "0", task["runs"][0], step.accumulate)
     return out
+
+
+def large(folder, task):
+    """Logits and losses of one run of a model whose gradients would fill the memory twice."""
+    (run,) = task["runs"]
+    model = lm.GPT2LMHeadModel.from_pretrained(folder / "model")
+    step = lm.TrainStep(model, lambda number: run["rates"][number - 1], run["betas"], run["eps"], run["weight_decay"], run["clip"])
+    batches, first = batches_of(folder, 1)
+    logits = model(*map(tensor, first)).asnumpy()
+    results = [step(*batch) for batch in batches]
+    np.savez(folder / "out.npz", logits=logits, loss=[result.loss for result in results],
+             grad_norm=[result.grad_norm for result in results])
+    return {"exponential": exponential_error()}
 
 
 def tiny_losses(model, task):
@@ -221,7 +247,8 @@ def initial():
 
 def settings_refused(model):
     """What is said of settings without meaning, before anything runs."""
-    wrong = [dict(eps=0.0), dict(clip=-1), dict(weight_decay=float("nan")), dict(betas=(0.9, 1.0)), dict(betas=(0.9,)), dict(max_skips=0)]
+    wrong = [dict(eps=0.0), dict(clip=-1), dict(weight_decay=float("nan")), dict(betas=(0.9, 1.0)), dict(betas=(0.9,)), dict(max_skips=0),
+             dict(accumulate=1.5)]
     return [answer(lambda given=given: lm.TrainStep(model, **given)) for given in wrong]
 
 
@@ -303,7 +330,8 @@ def main():
     task = json.loads((folder / "task.json").read_text())
     ms.set_context(mode=ms.PYNATIVE_MODE if task["pynative"] else ms.GRAPH_MODE)
     ms.set_device("CPU")
-    out = {"parity": parity, "behaviour": behaviour, "files": files, "fused": fused_task}[name](folder, task)
+    out = {"parity": parity, "large": large, "behaviour": behaviour, "files": files, "fused": fused_task, "training": training_task,
+           "continued": continued_task}[name](folder, task)
     (folder / "out.json").write_text(json.dumps(out))
 
 

@@ -15,7 +15,8 @@ pytestmark = needs_mindspore
 PLAIN = {f"graph{i}": [Run(seed=seed, config=VARIANTS[i], eps=EPS) for seed in range(3)] for i in range(3)}
 SHORT = {"pynative": [Run(seed=seed, steps=2, warmup=0, config=VARIANTS[1], eps=EPS) for seed in range(2)]}
 HALF = {"fp16": [Run(seed=seed, steps=3, config=VARIANTS[0], eps=EPS, precision="mixed-fp16") for seed in range(3)]}
-RUNS = {**PLAIN, **SHORT, **HALF}
+PARTS = {"parts": [Run(seed=seed, steps=3, accumulate=3, config=VARIANTS[0], eps=EPS) for seed in range(3)]}  # unevenly filled
+RUNS = {**PLAIN, **SHORT, **HALF, **PARTS}
 
 BEHAVIOUR = {
     "prompt": tiny.PROMPT,
@@ -31,15 +32,20 @@ BEHAVIOUR = {
 }
 
 
+def save_run(run, folder):
+    """The model and the batches of a run; returns its settings."""
+    folder.mkdir(parents=True, exist_ok=True)
+    parity.save_inputs(run, folder)
+    np.savez(folder / "tokens.npz", **parity.make_batches(run, run.config.get("vocab_size", parity.TINY["vocab_size"])))
+    return dict(betas=run.betas, eps=run.eps, weight_decay=run.weight_decay, clip=run.clip,
+                rates=[run.rate(step) for step in range(1, run.steps + 1)])
+
+
 def parity_task(name, folder):
-    for i, run in enumerate(RUNS[name]):
-        (folder / str(i)).mkdir(parents=True)
-        parity.save_inputs(run, folder / str(i))
-        np.savez(folder / str(i) / "tokens.npz", **parity.make_batches(run, parity.TINY["vocab_size"]))
-    settings = [dict(betas=run.betas, eps=run.eps, weight_decay=run.weight_decay, clip=run.clip,
-                     rates=[run.rate(step) for step in range(1, run.steps + 1)]) for run in RUNS[name]]
+    settings = [save_run(run, folder / str(i)) for i, run in enumerate(RUNS[name])]
     half = RUNS[name][0].precision != "fp32"
-    return "parity", folder, dict(runs=settings, precision="mixed-fp16" if half else None, pynative=name == "pynative")
+    return "parity", folder, dict(runs=settings, precision="mixed-fp16" if half else None, pynative=name == "pynative",
+                                  accumulate=RUNS[name][0].accumulate)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -81,6 +87,11 @@ class InexactSoftmax:
         return weights * (1.0 + self.error * torch.randn(weights.shape, generator=self.draw)).to(weights.dtype)
 
 
+def allowed(theirs, truth, unit=UNIT):
+    """How far a loss may be from the double result."""
+    return np.maximum(2.0 * np.abs(theirs["loss"] - truth["loss"]), 16.0 * unit * np.abs(truth["loss"]))
+
+
 def compare(results, name, unit=UNIT):
     folder, answer = results[name]
     error = results["graph0"][1]["exponential"]
@@ -98,14 +109,13 @@ def compare(results, name, unit=UNIT):
                 continue
             sides = [parity.without_key_bias(tensor, side[tensor]) for side in (ours, theirs, truth)]
             distances.add(tensor, *([side[seen] for side in sides] if tensor == "logits" else sides))
-        allowed = np.maximum(2.0 * np.abs(theirs["loss"] - truth["loss"]), 16.0 * unit * np.abs(truth["loss"]))
-        assert (np.abs(ours["loss"] - truth["loss"]) <= allowed).all(), (ours["loss"], truth["loss"])
+        assert (np.abs(ours["loss"] - truth["loss"]) <= allowed(theirs, truth, unit)).all(), (ours["loss"], truth["loss"])
         norms = ours["grad_norm"] / truth["grad_norm"] - 1.0
         assert np.abs(norms).max() <= 64.0 * unit, norms
     assert not list(distances.failures(unit))
 
 
-@pytest.mark.parametrize("name", [*PLAIN, *SHORT])
+@pytest.mark.parametrize("name", [*PLAIN, *SHORT, *PARTS])
 def test_logits_gradients_and_steps_are_pytorchs(results, name):
     compare(results, name)
 
@@ -124,7 +134,14 @@ def test_ten_losses_are_laminas(results, build_dir, tmp_path, name):
         assert np.abs(ours - lamina).max() <= 32.0 * UNIT * np.abs(lamina).max()
 
 
-@pytest.mark.parametrize("name", ["graph0", "pynative"])
+def test_micro_batches_change_nothing_but_roundings(results):
+    """Both lie within their distance of the double result, so within twice that of each other."""
+    folder, answer = results["parts"]
+    parts, whole = arrays(folder / "0" / "out.npz")["loss"], np.array(answer["in_one"])
+    assert np.abs(parts - whole).max() <= 32.0 * UNIT * whole.max()
+
+
+@pytest.mark.parametrize("name", ["graph0", "pynative", "parts"])
 def test_a_step_that_is_not_finite_changes_no_bit(results, name):
     answer = results[name][1]
     assert answer["updates"] == RUNS[name][0].steps and answer["skips"]["updates"] == answer["updates"]
@@ -219,7 +236,7 @@ def test_nothing_compiled_is_loaded(results):
 
 
 def test_a_step_refuses_settings_without_meaning(results):
-    names = ["eps", "clip", "weight_decay", "betas", "betas", "max_skips"]
+    names = ["eps", "clip", "weight_decay", "betas", "betas", "max_skips", "accumulate"]
     for said, name in zip(results["behaviour"][1]["settings"], names, strict=True):
         assert f"bad value: {name}, expected" in said
 
@@ -236,3 +253,25 @@ def test_steps_after_an_evaluation_without_targets_and_with_masks(results):
              "value without meaning: place (0, 1), expected 0 or 1, got 0.5", "can be read in two ways"]
     for said, expected in zip(steps["masks"], words, strict=True):
         assert expected in said
+
+
+def logits_and_losses(run, dtype):
+    found = parity.run_torch(run, dtype)
+    return {name: found[name] for name in ("logits", "loss", "grad_norm")}
+
+
+@pytest.mark.full
+def test_full_gpt2(build_dir, tmp_path):
+    """GPT-2 124M, one process after the other, none above 8 GB."""
+    run = Run(seed=1, batch=1, seq=64, steps=10, config=test_parity.GPT2, deviation=0.02, eps=EPS)
+    (answer,) = run_children([("large", tmp_path, dict(runs=[save_run(run, tmp_path)], pynative=False))])
+    ours = arrays(tmp_path / "out.npz")
+    with InexactSoftmax(answer["exponential"]):
+        theirs = logits_and_losses(run, torch.float32)
+    truth, lamina = logits_and_losses(run, torch.float64), parity.run_parity(build_dir, run, tmp_path, "fast")["loss"]
+    distances = Distances()
+    distances.add("logits", ours["logits"], theirs["logits"], truth["logits"])
+    assert not list(distances.failures())
+    assert (np.abs(ours["loss"] - truth["loss"]) <= allowed(theirs, truth)).all(), (ours["loss"], theirs["loss"], truth["loss"])
+    assert (np.abs(ours["loss"] - lamina) <= 2.0 * allowed(theirs, truth)).all(), (ours["loss"], lamina)
+    assert np.abs(ours["grad_norm"] / truth["grad_norm"] - 1.0).max() <= 64.0 * UNIT

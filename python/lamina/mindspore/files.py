@@ -1,6 +1,7 @@
-"""A model from and to a folder of HuggingFace's or Lamina's: config.json and model.safetensors, or its shards and their index.
-What is loaded is complete and exact, or there is an error with a table. Weights become fp32, which loses nothing of fp16 and
-bf16; numpy has no bf16, so that travels as words of 16 bits."""
+"""A model from and to a folder of HuggingFace's or Lamina's: config.json and model.safetensors, its shards and their index, or
+model.ckpt; tensors under HuggingFace's names or, as `lamina convert --to mindspore` writes them, Lamina's. What is loaded is
+complete and exact, or there is an error with a table. Weights become fp32, which loses nothing of fp16 and bf16; numpy has no
+bf16, so that travels as words of 16 bits."""
 import json
 import os
 import re
@@ -12,12 +13,13 @@ import numpy as np
 from mindspore import Tensor
 from safetensors import SafetensorError, safe_open
 
+from .ckpt import CkptFile
 from .config import GPT2Config, json_text, read_json
 from .errors import Error, quoted
-from .names import HEAD, KINDS, Matcher, slot_shape, slots_of
+from .names import FRONT, HEAD, KINDS, Matcher, is_training_state, match_exactly, parameters_of, slot_shape, slots_of
 
-WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
-SIZES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+WEIGHTS, INDEX, CKPT = "model.safetensors", "model.safetensors.index.json", "model.ckpt"
+SIZES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2", "I32": "<i4", "I64": "<i8"}
 TYPES = {"fp32": ("F32", "float32"), "fp16": ("F16", "float16"), "bf16": ("BF16", "bfloat16")}
 FOREIGN = {b"<": "an HTML page, not a model file", b"PK": "a zip file, as PyTorch writes", b"\x80": "a pickle, as older PyTorch writes"}
 
@@ -61,11 +63,12 @@ class WeightFile:
         raw = np.memmap(self.path, np.uint8, "r", 8 + self.front + begin, end - begin)
         return raw.view(kind)
 
-    def floats(self, name):
-        words = self.words(name)
-        if words.dtype == np.uint16:
-            return (words.astype(np.uint32) << 16).view(np.float32)
-        return words.astype(np.float32)
+
+def floats(file, name):
+    words = file.words(name)
+    if words.dtype == np.uint16:
+        return (words.astype(np.uint32) << 16).view(np.float32)
+    return words.astype(np.float32)
 
 
 def foreign(path):
@@ -94,10 +97,12 @@ def open_weights(path):
     if path.is_dir():
         if (path / WEIGHTS).exists():
             return [WeightFile(path / WEIGHTS)]
-        if not (path / INDEX).exists():
-            raise Error("io", f"no weights: {path}: expected {WEIGHTS} or {INDEX}, got neither")
-        path = path / INDEX
-    return open_index(path) if path.name.endswith(".index.json") else [WeightFile(path)]
+        if not (path / INDEX).exists() and not (path / CKPT).exists():
+            raise Error("io", f"no weights: {path}: expected {WEIGHTS}, {INDEX} or {CKPT}, got none of them")
+        path = path / (INDEX if (path / INDEX).exists() else CKPT)
+    if path.name.endswith(".index.json"):
+        return open_index(path)
+    return [CkptFile(path) if path.suffix == ".ckpt" else WeightFile(path)]
 
 
 def open_index(path):
@@ -140,26 +145,40 @@ def compare_with_index(files, index):
 def load_weights(model, path):
     """Every parameter of the model from the file that is its own; returns a LoadReport."""
     files = open_weights(path)
-    entries = [(file, tensor) for file in files for tensor in file.tensors]
+    sources, report = find_sources(model, path, files)
+    for file, (stored, _, shape), parameters in sources:
+        values = floats(file, stored).reshape(shape)
+        sizes = np.cumsum([int(p.shape[-1]) for p in parameters])[:-1]
+        for parameter, part in zip(parameters, np.split(values, sizes, axis=-1)):
+            parameter.set_data(Tensor(np.ascontiguousarray(part)))
+    report.warnings += strays(path, files)
+    for kind in ("F16", "BF16"):
+        found = [tensor[0] for _, tensor, _ in sources if tensor[1] == kind]
+        if found:
+            report.warnings.append(f"{path}: {len(found)} of {len(sources)} tensors {'is' if len(found) == 1 else 'are'} {kind} "
+                                   f"({quoted(found[0])}{', …' if len(found) > 1 else ''}): converted to fp32 exactly")
+    return report
+
+
+def find_sources(model, path, files):
+    """(file, tensor, the parameters that lie side by side in it) for all of the model, and a report; or an error."""
+    entries = [(file, tensor) for file in files for tensor in file.tensors if not is_training_state(tensor[0])]
+    state = [tensor[0] for file in files for tensor in file.tensors if is_training_state(tensor[0])]
+    own = parameters_of(model)
+    if 2 * sum(tensor[0] in own for _, tensor in entries) > len(entries):
+        problems = match_exactly([tensor for _, tensor in entries], own)
+        if problems:
+            fail(path, problems)
+        sources = [(file, tensor, [own[tensor[0]]]) for file, tensor in entries]
+        return sources, LoadReport(len(own), len(own), ignored=state)
     slots = slots_of(model)
     match = Matcher([tensor for _, tensor in entries], slots, model.config)
     if match.problems:
         fail(path, match.problems)
     if match.tied_head is not None:
         check_tie(path, entries[match.source["wte.weight"]], entries[match.tied_head])
-    for name, parameters in slots.items():
-        file, (stored, _, shape) = entries[match.source[name]]
-        values = file.floats(stored).reshape(shape)
-        sizes = np.cumsum([int(p.shape[-1]) for p in parameters])[:-1]
-        for parameter, part in zip(parameters, np.split(values, sizes, axis=-1)):
-            parameter.set_data(Tensor(np.ascontiguousarray(part)))
-    report = LoadReport(len(slots), len(slots), match.removed, match.ignored, strays(path, files))
-    for kind in ("F16", "BF16"):
-        found = [tensor[0] for file, tensor in (entries[i] for i in match.source.values()) if tensor[1] == kind]
-        if found:
-            report.warnings.append(f"{path}: {len(found)} of {len(slots)} tensors {'is' if len(found) == 1 else 'are'} {kind} "
-                                   f"({quoted(found[0])}{', …' if len(found) > 1 else ''}): converted to fp32 exactly")
-    return report
+    sources = [(*entries[match.source[name]], parameters) for name, parameters in slots.items()]
+    return sources, LoadReport(len(slots), len(slots), match.removed, match.ignored + state)
 
 
 def strays(path, files):
@@ -170,7 +189,7 @@ def strays(path, files):
 
 
 def check_tie(path, table, head):
-    values = [file.floats(tensor[0]).view(np.uint32) for file, tensor in (table, head)]
+    values = [floats(file, tensor[0]).view(np.uint32) for file, tensor in (table, head)]
     if not np.array_equal(*values):
         raise Error("invalid", f"cannot load weights: {path}: {quoted(table[1][0])} and {quoted(head[1][0])} differ, and "
                                "tie_word_embeddings true (or absent) makes them one")
@@ -197,19 +216,28 @@ def save_weights(model, path, dtype="fp32"):
     if dtype not in TYPES:
         raise Error("invalid", f"dtype, expected {', '.join(TYPES)}, got {json_text(dtype)}")
     kind = TYPES[dtype][0]
-    slots = {name if name == HEAD else "transformer." + name: parameters for name, parameters in slots_of(model).items()}
-    header, end = {"__metadata__": {"format": "pt"}}, 0
-    for name, parameters in slots.items():
-        shape = slot_shape(parameters)
+
+    def packed(name, parameters):
+        values = np.concatenate([p.asnumpy() for p in parameters], axis=-1)
+        return to_words(np.ascontiguousarray(values, np.float32), kind, name)
+
+    slots = {name if name == HEAD else FRONT + name: parameters for name, parameters in slots_of(model).items()}
+    write_tensors(path, "pt", [(name, kind, slot_shape(parameters), packed, parameters) for name, parameters in slots.items()])
+
+
+def write_tensors(path, form, tensors):
+    """tensors: (name, type, shape, call, argument); call(name, argument) makes its words when its turn comes. Entries in the
+    order of the data, without gaps, as MindSpore's own reader wants them."""
+    header, end = {"__metadata__": {"format": form}}, 0
+    for name, kind, shape, _, _ in tensors:
         begin, end = end, end + int(np.prod(shape)) * np.dtype(SIZES[kind]).itemsize
         header[name] = {"dtype": kind, "shape": shape, "data_offsets": [begin, end]}
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     with Replaced(path) as file:
         file.write(struct.pack("<Q", len(text)) + text)
-        for name, parameters in slots.items():
-            values = np.concatenate([p.asnumpy() for p in parameters], axis=-1)
-            file.write(to_words(np.ascontiguousarray(values, np.float32), kind, name).tobytes())
+        for name, _, _, call, argument in tensors:
+            file.write(call(name, argument).tobytes())
 
 
 class Replaced:
@@ -241,11 +269,14 @@ def write_json(path, value):
 
 def save_folder(model, folder, dtype="fp32"):
     """config.json with every key that it had, generation_config.json and model.safetensors."""
-    folder, config = Path(folder), model.config
+    save_config(model.config, folder, dtype)
+    save_weights(model, Path(folder) / WEIGHTS, dtype)
+
+
+def save_config(config, folder, dtype):
+    folder, root = Path(folder), config.to_dict()
     folder.mkdir(parents=True, exist_ok=True)
-    root = config.to_dict()
     names = [key for key in ("dtype", "torch_dtype") if key in root] or ["dtype"]
-    save_weights(model, folder / WEIGHTS, dtype)
     write_json(folder / "config.json", {**root, **{key: TYPES[dtype][1] for key in names}})
     ids = {key: getattr(config, key) for key in ("bos_token_id", "eos_token_id") if getattr(config, key) is not None}
     if not (folder / "generation_config.json").exists():

@@ -1,6 +1,7 @@
 """Which tensor of a HuggingFace GPT-2 is which parameter of the cells, and whether a file's names are exactly a GPT-2's: what
-src/io/hf_names.cc decides. A front common to all names and the parts that wrappers put in are taken off; every parameter has one
-source, every tensor one use, and nothing is matched by its ending alone."""
+src/io/model_names.cc decides. A front common to all names and the parts that wrappers put in are taken off; every parameter has
+one source, every tensor one use, and nothing is matched by its ending alone. Lamina's own names, as `lamina convert --to
+mindspore` writes them, are taken as they are."""
 import re
 from collections import Counter
 
@@ -9,6 +10,10 @@ from .errors import quoted
 WRAPPERS = ("module", "_module", "_orig_mod", "_forward_module", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 HEAD, FRONT = "lm_head.weight", "transformer."
 EXACT = ("F32", "F16", "BF16")
+STATE_ROOTS = ("optimizer", "optimizer_state_dict", "lr_scheduler", "scheduler", "scaler", "opt_param_scheduler", "rng_state",
+               "adam_m", "adam_v", "moment1", "moment2", "exp_avg", "exp_avg_sq", "max_exp_avg_sq")
+STATE_NAMES = ("global_step", "learning_rate", "beta1_power", "beta2_power", "state_step", "scale_sense", "current_iterator_step",
+               "last_overflow_iterator_step", "epoch_num", "step_num", "best_val_loss")
 KINDS = ("doubled", "layers", "missing", "extra", "misshapen", "mistyped")
 MOST_PARTS = 5  # "h.0.attn.c_attn.weight"
 
@@ -38,6 +43,44 @@ def slots_of(model):
     if not model.tied:
         slots[HEAD] = [model.head]
     return slots
+
+
+def parameters_of(model):
+    """Lamina's name, which is that of the parameter unless something that holds the model has changed it, to the parameter."""
+    body = model.model
+    out = {"embedding.token": body.embedding.token, "embedding.position": body.embedding.position}
+    for i, layer in enumerate(body.layer):
+        attention, mlp = layer.attention, layer.mlp
+        cells = {"ln_1": layer.ln_1, "attention.q": attention.q, "attention.k": attention.k, "attention.v": attention.v,
+                 "attention.proj": attention.proj, "ln_2": layer.ln_2, "mlp.fc": mlp.fc, "mlp.proj": mlp.proj}
+        for name, cell in cells.items():
+            parts = ("gamma", "beta") if name.startswith("ln_") else ("weight", "bias")
+            out.update({f"layer.{i}.{name}.{part}": getattr(cell, part) for part in parts})
+    out.update({"ln_f.gamma": body.ln_f.gamma, "ln_f.beta": body.ln_f.beta})
+    if not model.tied:
+        out["head.weight"] = model.head
+    return out
+
+
+def is_training_state(name):
+    """What optimizers and loss scales put among the weights."""
+    root, dot, _ = name.partition(".")
+    return root in STATE_ROOTS if dot else name in STATE_NAMES
+
+
+def match_exactly(tensors, wanted):
+    """The problems where the tensors (name, dtype, shape) are not exactly what is wanted: name to parameter or moment."""
+    problems, found = [], {name: (dtype, shape) for name, dtype, shape in tensors}
+    for name, parameter in wanted.items():
+        expected = [int(size) for size in parameter.shape]
+        dtype, shape = found.pop(name, (None, None))
+        if dtype is None:
+            problems.append(("missing", f"{quoted(name)} {expected}"))
+        elif shape != expected:
+            problems.append(("misshapen", f"{quoted(name)} has shape {shape}, expected {expected}"))
+        elif dtype not in EXACT:
+            problems.append(("mistyped", f"{quoted(name)} has type {dtype}, expected F32, F16 or BF16"))
+    return problems + [("extra", f"{quoted(name)} {shape} is no tensor of this model") for name, (_, shape) in found.items()]
 
 
 def slot_shape(parameters):

@@ -8,6 +8,7 @@ from mindspore import dtype as mstype
 
 from .errors import Error
 from .masks import check_mask, check_runs
+from .state import load_state, save_state
 
 IGNORED = -100
 FIRST_SCALE, GOOD_STEPS_TO_GROW = 65536.0, 2000  # torch.amp.GradScaler's schedule, with 1 as the floor
@@ -23,47 +24,55 @@ class LanguageModelLoss(nn.Cell):
 
     def construct(self, ids, targets, scale, attention_mask=None, position_ids=None):
         """Loss times `scale`, loss, number of valid targets."""
-        logits, rows = self.model.rows(ids, attention_mask, position_ids)
-        valid = targets >= 0
-        if rows is not None:
-            valid = ops.logical_and(valid, rows.reshape((-1, targets.shape[1])) > 0.0)
-        targets = ops.where(valid, targets, IGNORED).astype(mstype.int32)
-        count = valid.astype(mstype.float32).sum()
-        total = ops.cross_entropy(logits, targets.reshape((-1,)), ignore_index=IGNORED, reduction="sum")
+        total, count = self.total(ids, targets, attention_mask, position_ids)
         loss = total / ops.maximum(count, Tensor(1.0, mstype.float32))
         return loss * scale, loss, count
+
+    def total(self, ids, targets, attention_mask, position_ids):
+        """The sum of the losses of all valid targets, and their number."""
+        logits, rows = self.model.rows(ids, attention_mask, position_ids)
+        valid = valid_targets(targets, rows)
+        targets = ops.where(valid, targets, IGNORED).astype(mstype.int32)
+        count = valid.astype(mstype.float32).sum()
+        return ops.cross_entropy(logits, targets.reshape((-1,)), ignore_index=IGNORED, reduction="sum"), count
+
+
+def valid_targets(targets, rows):
+    """Which targets count; `rows`: which places are no padding, or None."""
+    valid = targets >= 0
+    if rows is not None:
+        valid = ops.logical_and(valid, rows.reshape((-1, targets.shape[1])) > 0.0)
+    return valid
 
 
 def squares(gradient):
     """Σ g². Each row by a product with itself: ops.L2Loss adds everything in one fp32 number and is 9 % off for a table of
-    38.6 million elements."""
+    38.6 million elements. So does the CPU's ReduceSum where the last axis has size 1: 1e-4 off for 50257 rows of uneven size."""
     width = gradient.shape[-1]
     dots = ops.bmm(gradient.reshape((-1, 1, width)), gradient.reshape((-1, width, 1)))
-    return dots.sum()
+    return dots.reshape((-1,)).sum()
 
 
-class _Step(nn.Cell):
-    """The graph. Its optimizer is MindSpore's fused Adam with decay, which corrects no bias: `rate`, `epsilon` and `decay` are
-    such that the update is AdamW's (see AdamW). All settings are inputs: another value is no new graph.
+class Update(nn.Cell):
+    """The end of a step: norm, clip and update. Its optimizer is MindSpore's fused Adam with decay, which corrects no bias:
+    `rate`, `epsilon` and `decay` are such that the update is AdamW's (see AdamW). All settings are inputs: another value is no
+    new graph.
 
-    A step that is not finite, or has no target, is the update with a rate of 0 and betas of 1, which changes no bit. It is not left out by an `if`:
-    a graph with one goes on with the old memory of a parameter after set_data, so that loading weights between steps would be
-    lost (seen on the CPU backend of 2.10)."""
+    A step that is not finite, or has no target, is the update with a rate of 0 and betas of 1, which changes no bit. It is not
+    left out by an `if`: a graph with one goes on with the old memory of a parameter after set_data, so that loading weights
+    between steps would be lost (seen on the CPU backend of 2.10)."""
 
     def __init__(self, model):
         super().__init__(auto_prefix=False)
         self.weights = ParameterTuple(model.trainable_params())
-        self.moments = self.weights.clone("exp_avg", init="zeros")
-        self.squares = self.weights.clone("exp_avg_sq", init="zeros")
-        self.gradient = ops.value_and_grad(LanguageModelLoss(model), None, self.weights, has_aux=True)
-        self.model = model  # so that set_train reaches it
+        self.moments = self.weights.clone("adam_m", init="zeros")
+        self.squares = self.weights.clone("adam_v", init="zeros")
         self.decays = [len(p.shape) > 1 for p in self.weights]
         self.update = ops.AdamWeightDecay()
         self.scaled = ops.MulNoNan()  # 0 where the factor is 0, also of NaN
         self.one, self.zero = Tensor(1.0, mstype.float32), Tensor(0.0, mstype.float32)
 
-    def construct(self, ids, targets, scale, clip, rate, beta1, beta2, epsilon, decay, attention_mask=None, position_ids=None):
-        (_, loss, count), gradients = self.gradient(ids, targets, scale, attention_mask, position_ids)
+    def apply(self, gradients, loss, count, scale, clip, rate, beta1, beta2, epsilon, decay):
         parts = []
         for i in range(len(gradients)):
             parts.append(squares(gradients[i]))
@@ -79,6 +88,19 @@ class _Step(nn.Cell):
                 self.weights[i], self.moments[i], self.squares[i], rate, beta1, beta2, epsilon,
                 decay if self.decays[i] else self.zero, self.scaled(gradients[i], factor)))
         return loss, norm, count, parts
+
+
+class WholeStep(Update):
+    """The graph of a step over one batch."""
+
+    def __init__(self, model):
+        super().__init__(model)
+        self.gradient = ops.value_and_grad(LanguageModelLoss(model), None, self.weights, has_aux=True)
+        self.model = model  # so that set_train reaches it
+
+    def construct(self, ids, targets, scale, clip, rate, beta1, beta2, epsilon, decay, attention_mask=None, position_ids=None):
+        (_, loss, count), gradients = self.gradient(ids, targets, scale, attention_mask, position_ids)
+        return self.apply(gradients, loss, count, scale, clip, rate, beta1, beta2, epsilon, decay)
 
 
 class AdamW:
@@ -115,20 +137,22 @@ class TrainStep:
     it acts on the true gradient, inside the graph, and nothing comes after it. Matrices and tables decay, biases and LayerNorm
     do not. A step without a target changes nothing, nor does one whose loss or gradient is not finite; `max_skips` of these in a
     row are an error. With fp16 somewhere in the model's precision the loss is scaled, and an overflow halves the scale and does
-    not count. A step puts the model into training mode."""
+    not count. A step puts the model into training mode. `accumulate` micro-batches make a step: its rows are cut into as many
+    equal parts, whose gradients are added up."""
 
-    def __init__(self, model, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, clip=0.0, max_skips=5):
-        check_settings(betas, eps, weight_decay, clip, max_skips)
+    def __init__(self, model, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, clip=0.0, max_skips=5, accumulate=1):
+        check_settings(betas, eps, weight_decay, clip, max_skips, accumulate)
         self.model, self.lr, self.clip, self.max_skips = model, lr, clip, max_skips
         self.scaled = model.precision.needs_loss_scale
         self.scale = FIRST_SCALE if self.scaled else 1.0
         self.adamw = AdamW(betas, eps, weight_decay)
-        self.graph = _Step(model)
+        self.accumulate = int(accumulate)
+        self.graph = make_graph(model, self.accumulate)
         self.graph.set_train()
         self.steps = self.updates = self.skips = self.good = 0
 
     def __call__(self, ids, targets, attention_mask=None, position_ids=None):
-        check_batch(ids, targets, self.model.config)
+        check_batch(ids, targets, self.model.config, self.accumulate)
         if attention_mask is not None and not isinstance(attention_mask, Tensor):
             check_mask(attention_mask, *np.shape(ids))
             if self.model.fused:
@@ -147,6 +171,21 @@ class TrainStep:
         if tokens > 0:
             self._after(finite, math.isfinite(loss), parts)
         return StepResult(self.steps, loss, norm, tokens, rate, finite, scale)
+
+    def save(self, folder):
+        """Weights, moments and counters as a model folder, whose model.safetensors is there whole or as it was."""
+        counters = {"global_step": [self.updates], "step_num": self.steps}
+        if self.scaled:
+            counters.update(scale_sense=self.scale, current_iterator_step=self.good)
+        save_state(folder, self.model, self.graph, counters)
+
+    def load(self, folder):
+        """What `save` or `lamina convert --to mindspore --optimizer` wrote, strictly. Settings and the rate are the caller's."""
+        counters = load_state(folder, self.model, self.graph)
+        self.updates, self.skips = counters["global_step"], 0
+        self.steps = counters.get("step_num", self.updates)
+        if self.scaled:
+            self.scale, self.good = counters.get("scale_sense", FIRST_SCALE), counters.get("current_iterator_step", 0)
 
     def _rate(self, step):
         rate = self.lr(step) if callable(self.lr) else self.lr
@@ -180,12 +219,21 @@ def is_number(value):
     return isinstance(value, (int, float, np.number)) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def check_settings(betas, eps, weight_decay, clip, max_skips):
+def make_graph(model, accumulate):
+    if accumulate == 1:
+        return WholeStep(model)
+    from .accumulate import AccumulatedStep  # which is made of this module's parts
+
+    return AccumulatedStep(model, accumulate)
+
+
+def check_settings(betas, eps, weight_decay, clip, max_skips, accumulate):
     """The ranges of `lamina train`; eps above 0, since MindSpore's kernel divides by it where nothing was ever learnt."""
     wanted = [("eps", eps, "a number above 0", lambda x: x > 0.0)]
     wanted += [(name, value, "a number from 0 on", lambda x: x >= 0.0) for name, value in (("weight_decay", weight_decay), ("clip", clip))]
     wanted += [("betas", beta, "two numbers from 0 to below 1", lambda x: 0.0 <= x < 1.0) for beta in betas]
-    wanted += [("max_skips", max_skips, "a whole number from 1 on", lambda x: x >= 1 and x == int(x))]
+    wanted += [(name, value, "a whole number from 1 on", lambda x: x >= 1 and x == int(x))
+               for name, value in (("max_skips", max_skips), ("accumulate", accumulate))]
     for name, value, expected, fits in wanted:
         if not is_number(value) or not fits(value):
             raise Error("invalid", f"bad value: {name}, expected {expected}, got {value!r:.60}")
@@ -193,12 +241,14 @@ def check_settings(betas, eps, weight_decay, clip, max_skips):
         raise Error("invalid", f"bad value: betas, expected two numbers from 0 to below 1, got {len(betas)}")
 
 
-def check_batch(ids, targets, config):
+def check_batch(ids, targets, config, accumulate):
     """What a device would answer with nonsense, or with an error of its own: ids beyond the vocabulary, too many places."""
     shape = tuple(np.shape(ids))
     if len(shape) != 2 or tuple(np.shape(targets)) != shape or not 1 <= shape[1] <= config.n_positions:
         raise Error("invalid", f"bad batch: expected ids and targets (B, T) with T from 1 to {config.n_positions}, got "
                                f"{shape} and {tuple(np.shape(targets))}")
+    if shape[0] % accumulate:
+        raise Error("invalid", f"bad batch: expected a multiple of {accumulate} rows, one part for each micro-batch, got {shape[0]}")
     for name, values, least in (("ids", ids, 0), ("targets", targets, None)):
         if isinstance(values, Tensor):
             continue  # on a device: not fetched for this
