@@ -162,7 +162,7 @@ nb::object convert_model(const std::string& source, const std::string& target, c
   std::string account;
   {
     const nb::gil_scoped_release release;
-    account = conversion_json(convert(request, check_signals)).dump();
+    account = conversion_text(convert(request, check_signals));
   }
   return nb::module_::import_("json").attr("loads")(account);
 }

@@ -107,8 +107,9 @@ void warn_of_others(const fs::path& folder, const std::string& taken, WeightFile
   for (const TensorFile& file : out.files) names.push_back(fs::path(file.path()).filename().string());
   for (const std::string& name : list_folder(folder.string())) {
     if (name.front() == '.' || std::find(names.begin(), names.end(), name) != names.end()) continue;
-    if (name == "optimizer.safetensors" || name == "optimizer.pt" || name == "training_args.bin")
-      continue;  // beside the weights on purpose
+    const bool of_training = name == "optimizer.safetensors" || name == "optimizer.pt" || name == "scheduler.pt" ||
+                             name == "training_args.bin" || name.starts_with("rng_state");
+    if (of_training) continue;  // beside the weights on purpose
     if (is_weights_file(folder / name))
       out.warnings.push_back(fmt::format("{}: not used, {} is there", (folder / name).string(), taken));
   }

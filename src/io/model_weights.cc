@@ -116,7 +116,8 @@ bool fits_pattern(std::string_view pattern, std::string_view name) {
 }
 
 std::string LoadReport::summary() const {
-  return fmt::format("{} of {} tensors, {} left over", used, wanted, allowed.size());
+  const std::string zeros = fmt::format(", {} are biases that the model has none of: zero", wanted - used);
+  return fmt::format("{} of {} tensors, {} left over{}", used, wanted, allowed.size(), used < wanted ? zeros : "");
 }
 
 std::string LoadReport::text() const {
@@ -165,7 +166,9 @@ ModelWeights::ModelWeights(WeightFiles files, const std::string& path, const Mod
     check_tie(head, {tensors_.front().file, tensors_.front().stored});
     tied_head_ = head.tensor;
   }
-  report_.used = report_.wanted = std::ssize(tensors_);
+  report_.wanted = std::ssize(tensors_);
+  report_.used = std::count_if(tensors_.begin(), tensors_.end(),
+                               [](const ModelTensor& tensor) { return tensor.stored != nullptr; });
   report_.removed = std::move(found.removed);
   report_.ignored = std::move(found.ignored);
   report_.narrow = narrow_tensors();

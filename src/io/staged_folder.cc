@@ -19,14 +19,33 @@ namespace fs = std::filesystem;
   throw_error(ErrorCode::io, "cannot write folder: {}: {}", path, reason);
 }
 
-std::string without_last_slash(std::string path) {
-  while (path.size() > 1 && path.back() == '/') path.pop_back();
-  return path;
+// The place that a rename can take: without links and dots. The current folder is none, since it would be no longer.
+std::string place_of(const std::string& target) {
+  std::error_code error;
+  if (target.empty()) throw_error(ErrorCode::invalid, "no folder to write: expected a path, got an empty one");
+  fs::path path = fs::weakly_canonical(fs::absolute(target), error);
+  if (error) fail(target, error.message());
+  if (!path.has_filename()) path = path.parent_path();
+  if (fs::equivalent(path, fs::current_path(error), error))
+    fail(target, "expected a new or empty folder other than the current one, got that");
+  if (fs::is_symlink(path, error)) fail(target, "expected a new or empty folder, got a link that leads nowhere");
+  return path.string();
+}
+
+// A rest of a process that was killed and had the same number does not stand in the way.
+std::string make_temporary(const std::string& target) {
+  std::error_code error;
+  for (int attempt = 0; attempt < 100; ++attempt) {
+    const std::string path = temporary_name(target);
+    if (fs::create_directory(path, error)) return path;
+    if (error) fail(path, error.message());
+  }
+  fail(target, "a hundred temporary folders are beside it");
 }
 
 }  // namespace
 
-StagedFolder::StagedFolder(const std::string& target) : target_(without_last_slash(target)) {
+StagedFolder::StagedFolder(const std::string& target) : target_(place_of(target)) {
   std::error_code error;
   if (path_exists(target_)) {
     if (!fs::is_directory(target_, error)) fail(target_, "expected a new or empty folder, got a file");
@@ -37,10 +56,7 @@ StagedFolder::StagedFolder(const std::string& target) : target_(without_last_sla
   }
   const std::string above = fs::path(target_).parent_path().string();
   if (!above.empty()) make_folder(above);
-  const std::string temporary = temporary_name(target_);
-  if (!fs::create_directory(temporary, error) || error)
-    fail(temporary, error ? error.message() : "a folder of this name is there");
-  path_ = temporary;
+  path_ = make_temporary(target_);
 }
 
 StagedFolder::~StagedFolder() {

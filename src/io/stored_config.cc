@@ -4,10 +4,12 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <utility>
 
 #include "base/error.h"
 #include "io/folder.h"
 #include "io/hf_config.h"
+#include "io/json.h"
 
 namespace lamina {
 namespace {
@@ -16,10 +18,17 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kArgs = "model_args.";  // of nanoGPT's checkpoints
 
-StoredConfig read_given(const std::string& path) {
-  HfConfig read = read_hf_config(path);
+// `path`: a config.json under any name, or a folder that holds one.
+StoredConfig read_given(std::string path) {
+  std::error_code ignored;
+  if (fs::is_directory(path, ignored)) path = (fs::path(path) / "config.json").string();
+  HfConfig read = parse_hf_config(read_text_file(path, "a config.json"), path);
   const int64_t rows = read.model.vocab_size;
-  return {.model = std::move(read.model), .table_rows = rows, .source = path, .warnings = std::move(read.warnings)};
+  return {.model = std::move(read.model),
+          .table_rows = rows,
+          .json = path,
+          .source = path,
+          .warnings = std::move(read.warnings)};
 }
 
 std::string config_beside(const std::string& path) {
@@ -119,24 +128,45 @@ StoredConfig read_llmc(const TensorContent& content, const std::string& where) {
   return out;
 }
 
+// What the file says of itself; nothing where it says nothing.
+std::optional<StoredConfig> said_by(const TensorFile& file) {
+  if (const NanogptArgs args(file.content(), file.path()); args.present()) return args.read();
+  if (file.content().format == "llm.c") return read_llmc(file.content(), file.path());
+  return std::nullopt;
+}
+
+// A config.json decides what the file leaves open, and contradicts nothing that it says.
+StoredConfig laid_over(StoredConfig config, const StoredConfig& said) {
+  constexpr std::pair<const char*, int64_t ModelConfig::*> kSizes[] = {{"n_layer", &ModelConfig::n_layer},
+                                                                       {"n_head", &ModelConfig::n_head},
+                                                                       {"n_embd", &ModelConfig::n_embd},
+                                                                       {"n_positions", &ModelConfig::n_positions},
+                                                                       {"vocab_size", &ModelConfig::vocab_size}};
+  for (const auto& [name, size] : kSizes)
+    if (config.model.*size != said.model.*size)
+      throw_error(ErrorCode::invalid, "bad config: {}: {}, expected {} as {} says, got {}", config.source, name,
+                  said.model.*size, said.source, config.model.*size);
+  config.table_rows = said.table_rows;
+  config.biases = said.biases;
+  return config;
+}
+
 }  // namespace
 
 StoredConfig find_config(const std::string& path, const WeightFiles& files, const std::string& given) {
-  if (!given.empty()) return read_given(given);
-  if (path_exists(config_beside(path))) return read_given(config_beside(path));
-  const TensorFile& file = files.files.front();
-  StoredConfig out;
-  if (const NanogptArgs args(file.content(), file.path()); args.present())
-    out = args.read();
-  else if (file.content().format == "llm.c")
-    out = read_llmc(file.content(), file.path());
-  else
+  std::optional<StoredConfig> said = said_by(files.files.front());
+  const std::string config = !given.empty() ? given : config_beside(path);
+  if (!given.empty() || path_exists(config)) {
+    StoredConfig read = read_given(config);
+    return said ? laid_over(std::move(read), *said) : read;
+  }
+  if (!said)
     throw Error(ErrorCode::invalid,
-                fmt::format("no config: {}: expected {}, or sizes in the file, got neither", path, config_beside(path)),
+                fmt::format("no config: {}: expected {}, or sizes in the file, got neither", path, config),
                 "--config CONFIG.json names one; the number of heads is in no tensor");
-  drop_foreign_ids(out.model);
-  validate(out.model);
-  return out;
+  drop_foreign_ids(said->model);
+  validate(said->model);
+  return *std::move(said);
 }
 
 }  // namespace lamina

@@ -86,9 +86,10 @@ void check_mindspore_sum(const TensorContent& content, const std::string& stated
 
 void check_names(std::vector<std::string_view> names, const std::string& where) {
   for (const std::string_view name : names)
-    if (find_invalid_utf8(name) != kNoFault || name.find('\0') != std::string_view::npos)
-      throw_error(ErrorCode::invalid, "bad name of a tensor: {}: expected UTF-8 without zero bytes, got {}", where,
-                  quote_text(name));
+    if (name.size() > kLongestName || find_invalid_utf8(name) != kNoFault || name.find('\0') != std::string_view::npos)
+      throw_error(ErrorCode::invalid,
+                  "bad name of a tensor: {}: expected UTF-8 of at most {} bytes, none of them zero, got {} bytes {}",
+                  where, kLongestName, name.size(), quote_text(name));
   std::sort(names.begin(), names.end());
   const auto twice = std::adjacent_find(names.begin(), names.end());
   if (twice != names.end())

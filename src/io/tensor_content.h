@@ -17,6 +17,7 @@ namespace lamina {
 // Bounds on what a stranger's file may make a reader build, far above any real model.
 constexpr int64_t kMaxTensors = int64_t{1} << 18;
 constexpr size_t kMaxRank = 32;
+constexpr size_t kLongestName = 4096;  // bytes
 
 // A tensor without its numbers.
 struct TensorEntry {

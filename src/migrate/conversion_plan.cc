@@ -32,10 +32,16 @@ int64_t rows_of(const ProfileTensor& tensor, const ParameterView& view) {
 // Which dimension is the fast one; the same for vectors.
 bool runs_along_k(const ParameterView& view) { return view.stride_k == 1; }
 
+// Of the first tensor that there is: all models have a table of tokens.
+std::string type_of(const std::vector<ModelTensor>& source) {
+  const auto at = std::find_if(source.begin(), source.end(), [](const ModelTensor& t) { return t.stored != nullptr; });
+  return at == source.end() ? "F32" : at->stored->dtype;
+}
+
 class Planner {
  public:
   Planner(const std::vector<ModelTensor>& source, const std::string& dtype)
-      : places_(places_of(source)), dtype_(dtype) {}
+      : places_(places_of(source)), dtype_(dtype), type_of_zeros_(type_of(source)) {}
 
   PlannedTensor plan(const TargetTensor& target) {
     PlannedTensor out{
@@ -43,7 +49,7 @@ class Planner {
     words_.clear();
     for (const ParameterView& view : target.what.parts) add(target, view, out);
     if (out.from.empty()) {
-      if (out.target.dtype.empty()) out.target.dtype = "F32";
+      if (out.target.dtype.empty()) out.target.dtype = type_of_zeros_;
       out.operation = "zeros";
       return out;
     }
@@ -91,6 +97,7 @@ class Planner {
 
   const std::map<size_t, Place> places_;
   const std::string& dtype_;
+  const std::string type_of_zeros_;
   std::set<std::string> words_;
 };
 

@@ -123,13 +123,14 @@ struct OutputFile {
 [[noreturn]] void refuse_non_finite(const Conversion& done, const std::string& from) {
   const auto& [name, count] = *done.non_finite.begin();
   std::vector<std::string> table;
+  const size_t count_of_all = done.tensors.size() + done.state.size();
   for (const auto& [tensor, numbers] : done.non_finite)
     table.push_back(fmt::format("not finite: {}: {} numbers are NaN or infinite", quote_text(tensor), numbers));
   throw LoadError(
       ErrorCode::invalid,
       fmt::format("cannot convert: {}: expected finite weights, got {} NaN or infinite in {} of {} tensors, "
                   "the first {} (--allow-non-finite takes them)",
-                  from, count, done.non_finite.size(), done.tensors.size(), quote_text(name)),
+                  from, count, done.non_finite.size(), count_of_all, quote_text(name)),
       std::move(table));
 }
 
@@ -140,6 +141,7 @@ Conversion begin(const Target& target, const StoredConfig& found, const ModelWei
   out.names_from = weights.names().id;
   out.format_to = target.format.id;
   out.names_to = target.names.id;
+  out.config_json = found.json;
   out.config_from = std::filesystem::path(found.source).filename().string();
   out.report = weights.report();
   if (weights.tied_head() != nullptr) out.tied = weights.tied_head()->name;
@@ -213,7 +215,7 @@ Conversion convert(const ConvertRequest& request, const std::function<void()>& p
                 out);
   if (state && !is_mindspore(target)) write_state_file(target, folder, *state, targets, poll, out);
   if (!out.non_finite.empty() && !request.allow_non_finite) refuse_non_finite(out, request.from);
-  write_model_files(request.from, out, target.format, folder);
+  write_model_files(out, target.format, folder);
   folder.commit();
   return out;
 }

@@ -48,7 +48,9 @@ struct Converted {
 
 struct Conversion {
   ModelConfig config;  // of the target
-  std::string format_from, names_from, format_to, names_to, config_from;
+  std::string format_from, names_from, format_to, names_to;
+  std::string config_from;  // the file's name
+  std::string config_json;  // the config.json that was read; empty: none
   int64_t parameters = 0;
   std::vector<Converted> tensors;  // of the model
   std::vector<Converted> state;    // moments and step of the optimizer
@@ -63,5 +65,6 @@ struct Conversion {
 Conversion convert(const ConvertRequest& request, const std::function<void()>& poll);
 
 nlohmann::json conversion_json(const Conversion& conversion);
+std::string conversion_text(const Conversion& conversion, int indent = -1);  // the same; -1: on one line
 
 }  // namespace lamina

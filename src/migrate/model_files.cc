@@ -21,11 +21,6 @@ constexpr const char* kCopied[] = {
     "generation_config.json",  "tokenizer.json",   "tokenizer_config.json", "vocab.json", "merges.txt",
     "special_tokens_map.json", "added_tokens.json"};
 
-fs::path folder_of(const std::string& from) {
-  std::error_code ignored;
-  return fs::is_directory(from, ignored) ? fs::path(from) : fs::path(from).parent_path();
-}
-
 // As transformers spells the type of all weights; "float32" where they differ.
 std::string type_name(const Conversion& conversion) {
   std::set<std::string> types;
@@ -35,10 +30,12 @@ std::string type_name(const Conversion& conversion) {
 }
 
 // Keys of the source stay, also those that mean nothing here; what decides numbers is written out.
-std::string config_text(const std::string& from, const Conversion& conversion) {
+std::string config_text(const Conversion& conversion) {
   Json out = Json::object();
-  const std::string source = (folder_of(from) / "config.json").string();
-  if (path_exists(source)) out = read_json(source);
+  if (!conversion.config_json.empty()) out = read_json(conversion.config_json);
+  // Other words for what is written out below.
+  for (const char* alias : {"hidden_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings"})
+    out.erase(alias);
   out.update(Json::parse(hf_config_text(conversion.config)));
   out["dtype"] = type_name(conversion);
   if (out.contains("torch_dtype")) out["torch_dtype"] = type_name(conversion);
@@ -49,15 +46,20 @@ std::string config_text(const std::string& from, const Conversion& conversion) {
 std::string loader_text(const TargetFormat& format) {
   const std::string kind = format.container == WeightFormat::mindspore_ckpt ? "ckpt" : "safetensors";
   return fmt::format(
-      R"(# Loads {file} into a network whose parameters have its names, or says what does not fit.
+      R"(# Loads {file} into a network whose parameters have its names, or says what does not fit. An optimizer's moments, where
+# they are there too, are for the training cell that holds both: a network alone leaves them.
 import pathlib
 
 import mindspore as ms
+
+STATE = ("adam_m.", "adam_v.", "global_step")
 
 
 def load(net, path=pathlib.Path(__file__).with_name("{file}")):
     weights = ms.load_checkpoint(str(path), format="{kind}")
     missing, left_over = ms.load_param_into_net(net, weights, strict_load=True)
+    missing = [name for name in missing if name != "learning_rate"]     # a setting, no state
+    left_over = [name for name in left_over if not name.startswith(STATE)]
     if missing or left_over:
         raise ValueError(f"{{path}}: not in the file: {{missing}}; not in the network: {{left_over}}")
     return net
@@ -104,17 +106,21 @@ Json conversion_json(const Conversion& conversion) {
   return out;
 }
 
-void write_model_files(const std::string& from, const Conversion& conversion, const TargetFormat& format,
-                       const StagedFolder& folder) {
-  const fs::path source = folder_of(from);
-  write_file(folder.file("config.json"), config_text(from, conversion));
-  for (const char* name : kCopied)
-    if (const std::string path = (source / name).string(); path_exists(path))
-      write_file(folder.file(name), read_text_file(path, name));
-  if (!path_exists((source / kCopied[0]).string()))
+// Paths in warnings need not be UTF-8.
+std::string conversion_text(const Conversion& conversion, int indent) {
+  return conversion_json(conversion).dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
+void write_model_files(const Conversion& conversion, const TargetFormat& format, const StagedFolder& folder) {
+  write_file(folder.file("config.json"), config_text(conversion));
+  for (const char* name : kCopied) {
+    const std::string path = (fs::path(conversion.config_json).parent_path() / name).string();
+    if (!conversion.config_json.empty() && path_exists(path)) write_file(folder.file(name), read_text_file(path, name));
+  }
+  if (!path_exists(folder.file(kCopied[0])))
     write_file(folder.file(kCopied[0]), generation_config_text(conversion.config));
   if (format.names == "lamina") write_file(folder.file("load_mindspore.py"), loader_text(format));
-  write_file(folder.file("conversion.json"), conversion_json(conversion).dump(1) + "\n");
+  write_file(folder.file("conversion.json"), conversion_text(conversion, 1) + "\n");
 }
 
 }  // namespace lamina

@@ -8,9 +8,8 @@
 
 namespace lamina {
 
-// config.json with every key of the source's and those that matter written out, generation_config.json, the tokenizer's
-// files where the source is a folder that has them, conversion.json, and for MindSpore a script that loads strictly.
-void write_model_files(const std::string& from, const Conversion& conversion, const TargetFormat& format,
-                       const StagedFolder& folder);
+// config.json with every key of the one that was read and those that matter written out, generation_config.json, the
+// tokenizer's files where they lie beside that one, conversion.json, and for MindSpore a script that loads strictly.
+void write_model_files(const Conversion& conversion, const TargetFormat& format, const StagedFolder& folder);
 
 }  // namespace lamina

@@ -1,11 +1,13 @@
 #include "migrate/optimizer_state.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <iterator>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "base/error.h"
@@ -19,6 +21,8 @@ namespace lamina {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr double kMostUpdates = 0x1p24;  // every whole number up to here is one of fp32, as PyTorch keeps it
 
 using Names = std::pair<std::string, std::string>;  // of the moments of one tensor
 
@@ -41,28 +45,25 @@ class Stock {
     const auto [file, tensor] = at->second;
     if (tensor->shape != what.shape || !(tensor->dtype == "F32" || tensor->dtype == "BF16" || tensor->dtype == "F16"))
       fail(name, "F32 " + shape_text(what.shape), tensor->dtype + " " + shape_text(tensor->shape));
+    taken_.insert(name);
     return {what, file, tensor};
   }
 
-  // A whole number: a value, or a tensor of one element. Nothing where there is none.
-  std::optional<int64_t> number(const std::string& name) const {
-    if (const auto at = values_.find(name); at != values_.end()) {
-      if (const auto* whole = std::get_if<int64_t>(&at->second->value)) return *whole;
-      if (const auto* real = std::get_if<double>(&at->second->value)) return static_cast<int64_t>(*real);
-    }
-    const auto at = tensors_.find(name);
-    if (at == tensors_.end()) return std::nullopt;
-    const StoredTensor& tensor = *at->second.second;
-    std::vector<std::byte> room;
-    const std::span<const std::byte> data = packed_data(tensor, room);
-    const auto as = [&](auto value) -> std::optional<int64_t> {
-      if (data.size() != sizeof(value)) return std::nullopt;
-      std::memcpy(&value, data.data(), sizeof(value));
-      return static_cast<int64_t>(value);
-    };
-    if (tensor.dtype == "I32") return as(int32_t{});
-    if (tensor.dtype == "I64") return as(int64_t{});
-    return tensor.dtype == "F32" ? as(float{}) : std::nullopt;
+  // A number of updates: a value, or a tensor of one element. Nothing where there is none.
+  std::optional<int64_t> count(const std::string& name) const {
+    const std::optional<double> value = number(name);
+    if (!value) return std::nullopt;
+    if (!(*value >= 0.0 && *value <= kMostUpdates) || *value != std::floor(*value))
+      fail(name, fmt::format("a whole number from 0 to {:.0f}", kMostUpdates), fmt::format("{}", *value));
+    return static_cast<int64_t>(*value);
+  }
+
+  // Every tensor of the state has to be one that was taken.
+  void check_all_taken(const std::vector<std::string>& fronts) const {
+    for (const auto& [name, place] : tensors_)
+      for (const std::string& front : fronts)
+        if (name.starts_with(front) && !taken_.contains(name))
+          fail(name, "a moment or the step of a weight", "another tensor");
   }
 
   [[noreturn]] void fail(const std::string& name, const std::string& expected, const std::string& got) const {
@@ -70,52 +71,86 @@ class Stock {
                 expected, got);
   }
 
-  // How many parameters each group of PyTorch's has.
-  std::vector<int64_t> groups(const std::string& front) const {
-    std::vector<int64_t> out;
-    for (bool more = true; more;) {
-      const std::string group = fmt::format("{}param_groups.{}.params.", front, out.size());
-      int64_t count = 0;
-      while (values_.contains(fmt::format("{}{}", group, count))) ++count;
-      more = count > 0;
-      if (more) out.push_back(count);
+  // The ids of parameters in each group of PyTorch's.
+  std::vector<std::vector<int64_t>> groups(const std::string& front) const {
+    std::vector<std::vector<int64_t>> out;
+    while (true) {
+      std::vector<int64_t> ids;
+      while (true) {
+        const std::string name = fmt::format("{}param_groups.{}.params.{}", front, out.size(), ids.size());
+        const auto at = values_.find(name);
+        if (at == values_.end()) break;
+        const auto* id = std::get_if<int64_t>(&at->second->value);
+        if (id == nullptr) fail(name, "a whole number", "another value");
+        ids.push_back(*id);
+      }
+      if (ids.empty()) return out;
+      out.push_back(std::move(ids));
     }
-    return out;
   }
 
-  const std::string& where() const { return where_; }
-
  private:
+  std::optional<double> number(const std::string& name) const {
+    if (const auto at = values_.find(name); at != values_.end()) {
+      if (const auto* whole = std::get_if<int64_t>(&at->second->value)) return static_cast<double>(*whole);
+      if (const auto* real = std::get_if<double>(&at->second->value)) return *real;
+    }
+    const auto at = tensors_.find(name);
+    if (at == tensors_.end()) return std::nullopt;
+    taken_.insert(name);
+    const StoredTensor& tensor = *at->second.second;
+    std::vector<std::byte> room;
+    const std::span<const std::byte> data = packed_data(tensor, room);
+    const auto as = [&](auto value) -> double {
+      if (data.size() != sizeof(value)) fail(name, "one number", fmt::format("{} bytes", data.size()));
+      std::memcpy(&value, data.data(), sizeof(value));
+      return static_cast<double>(value);
+    };
+    if (tensor.dtype == "I32") return as(int32_t{});
+    if (tensor.dtype == "I64") return as(int64_t{});
+    if (tensor.dtype == "F32") return as(float{});
+    if (tensor.dtype == "F64") return as(double{});
+    fail(name, "I32, I64, F32 or F64", tensor.dtype);
+  }
+
   std::string where_;
   std::map<std::string, std::pair<const TensorFile*, const StoredTensor*>> tensors_;
   std::map<std::string, const StoredValue*> values_;
+  mutable std::set<std::string> taken_;  // what was asked for
 };
 
 bool is_matrix(const ModelTensor& tensor) { return tensor.what.shape.size() > 1; }
 
-// The tensors in the order in which the file has them: that of the module which saved its state there.
-std::vector<ModelTensor> in_order_of_file(std::vector<ModelTensor> tensors, const TensorFile& file) {
+// The tensors in the order in which the files have them: that of the module which saved its state there.
+std::vector<ModelTensor> in_order_of_files(std::vector<ModelTensor> tensors, const std::vector<TensorFile>& files) {
   std::map<const StoredTensor*, size_t> places;
-  for (const StoredTensor& tensor : file.content().tensors) places.emplace(&tensor, places.size());
+  for (const TensorFile& file : files)
+    for (const StoredTensor& tensor : file.content().tensors) places.emplace(&tensor, places.size());
   std::stable_sort(tensors.begin(), tensors.end(),
                    [&](const ModelTensor& a, const ModelTensor& b) { return places[a.stored] < places[b.stored]; });
   return tensors;
 }
 
-// PyTorch counts an optimizer's parameters through: one group has them in the order of the model; of two groups the
-// first has the matrices and tables, as nanoGPT and HuggingFace's Trainer make them.
-std::vector<size_t> torch_order(const std::vector<ModelTensor>& tensors, const std::vector<int64_t>& groups,
-                                const Stock& stock) {
+// The id of each tensor among an optimizer's parameters. One group has them in the order of the model; of two groups
+// the first has the matrices and tables, as nanoGPT and HuggingFace's Trainer make them.
+std::vector<int64_t> torch_ids(const std::vector<ModelTensor>& tensors, const Stock& stock, const std::string& front) {
+  std::vector<int64_t> sizes, ids;
+  for (const std::vector<int64_t>& group : stock.groups(front)) {
+    sizes.push_back(std::ssize(group));
+    ids.insert(ids.end(), group.begin(), group.end());
+  }
   std::vector<size_t> order(tensors.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
   const int64_t matrices = std::count_if(tensors.begin(), tensors.end(), is_matrix);
   const std::vector<int64_t> one{std::ssize(tensors)}, two{matrices, std::ssize(tensors) - matrices};
-  if (groups == two)
+  if (sizes == two)
     std::stable_partition(order.begin(), order.end(), [&](size_t i) { return is_matrix(tensors[i]); });
-  else if (groups != one)
-    stock.fail("param_groups", fmt::format("one group of {} or two of {} and {}", one[0], two[0], two[1]),
-               fmt::format("{} of [{}]", groups.size(), fmt::join(groups, ", ")));
-  return order;
+  else if (sizes != one)
+    stock.fail(front + "param_groups", fmt::format("one group of {} or two of {} and {}", one[0], two[0], two[1]),
+               fmt::format("{} of [{}]", sizes.size(), fmt::join(sizes, ", ")));
+  std::vector<int64_t> out(tensors.size());
+  for (size_t j = 0; j < order.size(); ++j) out[order[j]] = ids[j];
+  return out;
 }
 
 OptimizerState read_torch(const Stock& stock, const std::string& front, std::vector<ModelTensor> tensors) {
@@ -125,18 +160,17 @@ OptimizerState read_torch(const Stock& stock, const std::string& front, std::vec
   out.m.assign(absent, tensors.end());
   out.v = out.m;
   tensors.erase(absent, tensors.end());
-  const std::vector<size_t> order = torch_order(tensors, stock.groups(front), stock);
-  std::vector<size_t> place(order.size());
-  for (size_t i = 0; i < order.size(); ++i) place[order[i]] = i;
+  const std::vector<int64_t> ids = torch_ids(tensors, stock, front);
   for (size_t i = 0; i < tensors.size(); ++i) {
-    const std::string name = fmt::format("{}state.{}.", front, place[i]);
+    const std::string name = fmt::format("{}state.{}.", front, ids[i]);
     out.m.push_back(stock.find(name + "exp_avg", tensors[i].what));
     out.v.push_back(stock.find(name + "exp_avg_sq", tensors[i].what));
-    const std::optional<int64_t> step = stock.number(name + "step");
+    const std::optional<int64_t> step = stock.count(name + "step");
     if (!step) stock.fail(name + "step", "a number", "nothing");
     if (i > 0 && *step != out.step) stock.fail(name + "step", fmt::format("{}", out.step), fmt::format("{}", *step));
     out.step = *step;
   }
+  stock.check_all_taken({front + "state."});
   return out;
 }
 
@@ -151,8 +185,9 @@ OptimizerState read_named(const Stock& stock, const Names& fronts, const std::ve
     out.m.push_back(stock.find(fronts.first + tensor.stored->name, tensor.what));
     out.v.push_back(stock.find(fronts.second + tensor.stored->name, tensor.what));
   }
+  stock.check_all_taken({fronts.first, fronts.second, "max_exp_avg_sq."});
   for (const char* name : {"global_step", "state_step", "step"})
-    if (const std::optional<int64_t> step = stock.number(name)) {
+    if (const std::optional<int64_t> step = stock.count(name)) {
       out.step = *step;
       return out;
     }
@@ -180,7 +215,7 @@ OptimizerState read_lamina(const Stock& stock, const std::string& folder, const 
     out.m.push_back(stock.find(tensor.name, tensor.what));
   for (const TargetTensor& tensor : neutral_tensors("v.", config))
     out.v.push_back(stock.find(tensor.name, tensor.what));
-  if (const std::optional<int64_t> step = stock.number("step")) {
+  if (const std::optional<int64_t> step = stock.count("step")) {
     out.step = *step;
   } else {
     const Manifest manifest = read_manifest(folder);
@@ -218,16 +253,15 @@ OptimizerState read_optimizer(const std::string& from, const ModelWeights& weigh
     if (tensors[0].stored != nullptr && beside.has(fronts.first + tensors[0].stored->name))
       return read_named(beside, fronts, tensors);
   if (beside.has("optimizer.state.0.exp_avg"))
-    return read_torch(beside, "optimizer.", in_order_of_file(tensors, weights.files().front()));
+    return read_torch(beside, "optimizer.", in_order_of_files(tensors, weights.files()));
   std::error_code ignored;
   const fs::path folder = fs::is_directory(from, ignored) ? fs::path(from) : fs::path(from).parent_path();
-  for (const char* name : {"optimizer.safetensors", "optimizer.pt"}) {
-    const std::string path = (folder / name).string();
+  for (const bool torch : {false, true}) {
+    const std::string path = (folder / (torch ? "optimizer.pt" : "optimizer.safetensors")).string();
     if (!path_exists(path)) continue;
     auto file = std::make_unique<TensorFile>(path);
     const Stock stock({file.get(), 1}, path);
-    OptimizerState out =
-        stock.has("state.0.exp_avg") ? read_torch(stock, "", tensors) : read_lamina(stock, folder.string(), config);
+    OptimizerState out = torch ? read_torch(stock, "", tensors) : read_lamina(stock, folder.string(), config);
     out.file = std::move(file);
     return out;
   }

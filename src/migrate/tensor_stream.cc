@@ -15,6 +15,7 @@ namespace lamina {
 namespace {
 
 using Bytes = std::span<const std::byte>;
+using Sink = std::function<void(Bytes)>;
 
 constexpr int64_t kChunk = 1 << 18;  // elements that are cast at a time
 
@@ -42,7 +43,7 @@ int64_t count_non_finite(std::string_view dtype, Bytes bytes) {
 // One tensor on its way.
 class Stream {
  public:
-  Stream(const PlannedTensor& planned, const std::function<void(Bytes)>& sink) : planned_(planned), sink_(sink) {}
+  Stream(const PlannedTensor& planned, const Sink& sink) : planned_(planned), sink_(sink) {}
 
   Streamed run() {
     if (!planned_.constant.empty())
@@ -50,7 +51,7 @@ class Stream {
     else if (planned_.from.empty())
       zeros();
     else if (planned_.moves.empty())
-      whole(*planned_.from.front()->stored);
+      whole(*planned_.from.front()->stored, [this](Bytes bytes) { send(bytes); });
     else
       moved();
     out_.hash = hash_.text();
@@ -58,8 +59,6 @@ class Stream {
   }
 
  private:
-  const std::string& dtype_from() const { return planned_.from.front()->stored->dtype; }
-
   void zeros() {
     int64_t left = *packed_bytes(planned_.target.shape, width_of(planned_.target.dtype));
     const std::vector<std::byte> room(static_cast<size_t>(std::min<int64_t>(left, kChunk)));
@@ -67,40 +66,50 @@ class Stream {
       send(Bytes(room).first(static_cast<size_t>(std::min<int64_t>(left, std::ssize(room)))));
   }
 
-  // Parts of a file may be cut within an element; then they are put together first.
-  void whole(const StoredTensor& tensor) {
+  // One source tensor in the target's type. Parts of a file may be cut within an element; then they are put together
+  // first.
+  void whole(const StoredTensor& tensor, const Sink& sink) {
     const int64_t width = width_of(tensor.dtype);
     for (const Bytes piece : tensor.pieces)
       if (std::ssize(piece) % width != 0) {
         std::vector<std::byte> room;
-        return take(packed_data(tensor, room));
+        return take(tensor.dtype, packed_data(tensor, room), sink);
       }
-    for_each_part(tensor, [&](Bytes part) { take(part); });
+    for_each_part(tensor, [&](Bytes part) { take(tensor.dtype, part, sink); });
   }
 
   void moved() {
-    const int64_t width = width_of(dtype_from());
+    const int64_t width = width_of(planned_.target.dtype);
     std::vector<std::byte> out(static_cast<size_t>(*packed_bytes(planned_.target.shape, width)));
     std::vector<std::byte> room;
     for (size_t i = 0; i < planned_.from.size(); ++i) {
-      const Bytes data = packed_data(*planned_.from[i]->stored, room);
+      const Bytes data = in_type(*planned_.from[i]->stored, room);
       for (const PlannedMove& move : planned_.moves)
         if (move.from == i) rearrange(move.move, width, data, out);
     }
-    take(out);
+    send(out);
   }
 
-  // In the source's type; cast where another is wanted.
-  void take(Bytes bytes) {
-    if (dtype_from() == planned_.target.dtype) return send(bytes);
-    const auto step = static_cast<size_t>(kChunk * width_of(dtype_from()));
-    for (size_t at = 0; at < bytes.size(); at += step) cast(bytes.subspan(at, std::min(step, bytes.size() - at)));
+  // All of a source tensor in the target's type: where it lies, or in `room`.
+  Bytes in_type(const StoredTensor& tensor, std::vector<std::byte>& room) {
+    if (tensor.dtype == planned_.target.dtype) return packed_data(tensor, room);
+    room.clear();
+    whole(tensor, [&](Bytes bytes) { room.insert(room.end(), bytes.begin(), bytes.end()); });
+    return room;
   }
 
-  void cast(Bytes bytes) {
-    floats_.resize(bytes.size() / static_cast<size_t>(width_of(dtype_from())));
-    widen(dtype_from(), bytes, floats_.data());
-    if (planned_.target.dtype == "F32") return send(std::as_bytes(std::span(floats_)));
+  // Bytes of type `from`, cast where another is wanted.
+  void take(const std::string& from, Bytes bytes, const Sink& sink) {
+    if (from == planned_.target.dtype) return sink(bytes);
+    const auto step = static_cast<size_t>(kChunk * width_of(from));
+    for (size_t at = 0; at < bytes.size(); at += step)
+      cast(from, bytes.subspan(at, std::min(step, bytes.size() - at)), sink);
+  }
+
+  void cast(const std::string& from, Bytes bytes, const Sink& sink) {
+    floats_.resize(bytes.size() / static_cast<size_t>(width_of(from)));
+    widen(from, bytes, floats_.data());
+    if (planned_.target.dtype == "F32") return sink(std::as_bytes(std::span(floats_)));
     const Dtype dtype = planned_.target.dtype == "F16" ? Dtype::f16 : Dtype::bf16;
     words_.resize(floats_.size());
     for (size_t i = 0; i < floats_.size(); ++i) {
@@ -109,7 +118,7 @@ class Stream {
         throw_error(ErrorCode::invalid, "cannot convert: tensor {}: expected numbers within {}, got {}",
                     quote_text(planned_.target.name), planned_.target.dtype, floats_[i]);
     }
-    send(std::as_bytes(std::span(words_)));
+    sink(std::as_bytes(std::span(words_)));
   }
 
   void send(Bytes bytes) {
@@ -119,7 +128,7 @@ class Stream {
   }
 
   const PlannedTensor& planned_;
-  const std::function<void(Bytes)>& sink_;
+  const Sink& sink_;
   Hash128 hash_;
   Streamed out_;
   std::vector<float> floats_;

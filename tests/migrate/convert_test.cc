@@ -8,9 +8,11 @@
 #include <set>
 
 #include "base/half.h"
+#include "io/atomic_file.h"
 #include "io/hf_config.h"
 #include "io/hf_folder.h"
 #include "io/tiny.h"
+#include "io/widen.h"
 
 namespace lamina {
 namespace {
@@ -247,6 +249,16 @@ TEST(Convert, NumbersBeyondAType) {
   EXPECT_EQ(dir.list(), (std::vector<std::string>{"a"}));
 }
 
+std::vector<float> floats_of(const TensorFile& file, const std::string& name) {
+  for (const StoredTensor& tensor : file.content().tensors) {
+    if (tensor.name != name) continue;
+    std::vector<float> out(tensor.pieces[0].size() / (tensor.dtype == "F32" ? 4 : 2));
+    widen(tensor.dtype, tensor.pieces[0], out.data());
+    return out;
+  }
+  return {};
+}
+
 TEST(Convert, PartsOfDifferentTypesDoNotBecomeOne) {
   const TempDir dir;
   TinyFile mixed = tiny_tensors();
@@ -267,7 +279,19 @@ TEST(Convert, PartsOfDifferentTypesDoNotBecomeOne) {
   }
   const std::string odd = put_model(dir, "odd", file);
   expect_error([&] { there(odd, dir.file("c"), "hf"); }, ErrorCode::invalid, {name, "F32", "F16", "c_attn"});
-  EXPECT_NO_THROW(convert({.from = odd, .to = dir.file("c"), .format = "hf", .dtype = "fp32"}, kNoPoll));
+  // With one type asked for, each part is cast from its own: k alone has lost digits.
+  for (const auto& [dtype, kind] : {std::pair{"fp32", Dtype::f32}, {"bf16", Dtype::bf16}}) {
+    const std::string to = dir.file(std::string("c.") + dtype);
+    convert({.from = odd, .to = to, .format = "hf", .dtype = dtype}, kNoPoll);
+    const TensorFile done(to + "/model.safetensors"), original(dir.file("a/model.safetensors"));
+    const std::vector<float> got = floats_of(done, "transformer.h.0.attn.c_attn.weight");
+    const std::vector<float> expected = floats_of(original, "transformer.h.0.attn.c_attn.weight");
+    ASSERT_EQ(got.size(), expected.size());
+    for (size_t n = 0; n < got.size(); ++n) {
+      const bool k = n % 48 >= 16 && n % 48 < 32;
+      EXPECT_EQ(got[n], round_to(k ? from_f16(to_f16(expected[n])) : expected[n], kind)) << n;
+    }
+  }
 }
 
 TEST(Convert, NanIsReportedAndTakenWhereAllowed) {
@@ -346,7 +370,9 @@ TEST(Convert, AFileWithoutAConfig) {
   const TempDir dir;
   const std::string file = dir.write("model.safetensors", tiny_safetensors(tiny_tensors()));
   expect_error([&] { there(file, dir.file("b"), "hf"); }, ErrorCode::invalid, {"config.json"});
-  const std::string config = dir.write("elsewhere/config.json", hf_config_text(tiny_config()));
+  // It is read under whatever name it has, and not another beside it.
+  const std::string config = dir.write("elsewhere/two.cfg", hf_config_text(tiny_config()));
+  dir.write("elsewhere/config.json", "[]");
   EXPECT_NO_THROW(convert({.from = file, .to = dir.file("b"), .format = "hf", .config = config}, kNoPoll));
 }
 
@@ -369,6 +395,46 @@ TEST(Convert, PatternsOfNames) {
     EXPECT_TRUE(fits_pattern(pattern, name)) << pattern << " " << name;
   for (const auto& [pattern, name] : {std::pair{"", "a"}, {"a", "ab"}, {"*a", "ab"}, {"a*c", "ab"}, {"b*", "ab"}})
     EXPECT_FALSE(fits_pattern(pattern, name)) << pattern << " " << name;
+}
+
+// Two words for one setting would contradict each other as soon as one changes.
+TEST(Convert, TheConfigHasOneWordForEachSetting) {
+  const TempDir dir;
+  const std::string from = put_model(dir, "a", tiny_tensors());
+  Json config = Json::parse(hf_config_text(tiny_config()));
+  config["num_attention_heads"] = 2;
+  dir.write("a/config.json", config.dump());
+  config.erase("num_attention_heads");
+  config["n_head"] = 4;
+  const std::string given = dir.write("four.json", config.dump());
+  convert({.from = from, .to = dir.file("b"), .format = "hf", .config = given}, kNoPoll);
+  EXPECT_EQ(read_hf_config(dir.file("b")).model.n_head, 4);
+  there(from, dir.file("c"), "hf");
+  EXPECT_EQ(read_hf_config(dir.file("c")).model.n_head, 2);
+}
+
+TEST(Convert, AnIndexOfNothing) {
+  const TempDir dir;
+  dir.write("a/model.safetensors.index.json", R"({"weight_map":{}})");
+  expect_error([&] { there(dir.file("a"), dir.file("b"), "hf"); }, ErrorCode::invalid, {"index.json", "weight_map"});
+}
+
+TEST(Convert, PlacesThatARenameCannotTake) {
+  const TempDir dir;
+  const std::string from = put_model(dir, "a", tiny_tensors());
+  std::filesystem::create_directories(dir.file("empty"));
+  std::filesystem::create_directory_symlink(dir.file("empty"), dir.file("link"));
+  std::filesystem::create_directory_symlink(dir.file("nothing"), dir.file("dangling"));
+  EXPECT_NO_THROW(there(from, dir.file("link"), "hf"));
+  EXPECT_TRUE(std::filesystem::exists(dir.file("empty/conversion.json")));
+  expect_error([&] { there(from, "", "hf"); }, ErrorCode::invalid, {"empty"});
+  expect_error([&] { there(from, ".", "hf"); }, ErrorCode::io, {"current"});
+  // What a killed process of the same number has left is in nobody's way.
+  const std::string rest = std::filesystem::path(temporary_name(dir.file("d"))).filename().string();
+  const size_t dash = rest.rfind('-');
+  const int64_t number = std::stoll(rest.substr(dash + 1));
+  std::filesystem::create_directories(dir.file(rest.substr(0, dash + 1) + std::to_string(number + 1) + ".tmp"));
+  EXPECT_NO_THROW(there(from, dir.file("d"), "hf"));
 }
 
 // ---- the optimizer's state
@@ -422,6 +488,23 @@ TEST(Convert, TheStateOfAnOptimizerThereAndBack) {
   EXPECT_EQ(plain.report.state.size(), 36u * 2 + 1);
 }
 
+TEST(Convert, AStepIsANumberOfUpdates) {
+  const TempDir dir;
+  put_mindspore_training(dir);
+  const std::string whole = read_bytes(dir.file("trained/model.safetensors"));
+  const auto with_step = [&](int32_t step) {
+    std::string bytes = whole;
+    std::memcpy(bytes.data() + bytes.size() - 4, &step, 4);
+    dir.write("trained/model.safetensors", bytes);
+    convert({.from = dir.file("trained"), .to = dir.file(std::to_string(step)), .format = "torch", .optimizer = true},
+            kNoPoll);
+  };
+  EXPECT_NO_THROW(with_step(0));
+  EXPECT_NO_THROW(with_step(1 << 24));
+  expect_error([&] { with_step(-4); }, ErrorCode::invalid, {"global_step", "-4"});
+  expect_error([&] { with_step((1 << 24) + 1); }, ErrorCode::invalid, {"global_step", "16777216", "16777217"});
+}
+
 TEST(Convert, AStateThatIsNotWhole) {
   const TempDir dir;
   const std::string from = put_model(dir, "a", tiny_tensors());
@@ -434,6 +517,21 @@ TEST(Convert, AStateThatIsNotWhole) {
   put_model(dir, "half", file);
   expect_error([&] { state("half"); }, ErrorCode::invalid, {"adam_v.transformer.wte.weight", "nothing"});
   EXPECT_EQ(dir.list(), (std::vector<std::string>{"a", "half"}));
+  // A moment of no weight, and the third one of AMSGrad, are not dropped in silence.
+  for (const char* name : {"adam_m.bogus", "max_exp_avg_sq.layer.0.ln_1.gamma"}) {
+    put_mindspore_training(dir);
+    TinyFile more;
+    const TensorFile all(dir.file("trained/model.safetensors"));
+    for (const StoredTensor& tensor : all.content().tensors)
+      more.push_back({tensor.name,
+                      tensor.shape,
+                      tensor.dtype,
+                      {reinterpret_cast<const char*>(tensor.pieces[0].data()), tensor.pieces[0].size()}});
+    more.push_back(test::uniform(name, {16}, 5, 0, 1));
+    put_model(dir, "more", more);
+    expect_error([&] { state("more"); }, ErrorCode::invalid, {name});
+    for (const char* folder : {"plain", "more"}) std::filesystem::remove_all(dir.file(folder));
+  }
 }
 
 }  // namespace

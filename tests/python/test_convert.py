@@ -156,6 +156,14 @@ def test_a_checkpoint_of_nanogpt_becomes_a_model(bias, tmp_path):
     assert gap < 1e-5
     operations = {tensor["operation"] for tensor in account(tmp_path / "hf")["tensors"]}
     assert ("zeros" in operations) == (not bias)
+    # A config decides the GELU that the file is silent about, and contradicts nothing else.
+    cli.write_config(tmp_path / "tanh.cfg", activation_function="gelu_new")
+    cli.ok("convert", tmp_path / "ckpt.pt", tmp_path / "tanh", "--to", "hf", "--config", tmp_path / "tanh.cfg")
+    assert json.loads((tmp_path / "tanh" / "config.json").read_text())["activation_function"] == "gelu_new"
+    cli.write_config(tmp_path / "heads.cfg", n_head=4)
+    cli.fails(1, ["n_head", "2", "4"], "convert", tmp_path / "ckpt.pt", tmp_path / "x", "--to", "hf", "--config", tmp_path / "heads.cfg")
+    told = account(tmp_path / "hf")
+    assert (told["used"], told["wanted"]) == (28 if bias else 15, 28)
     cli.ok("convert", tmp_path / "ckpt.pt", tmp_path / "all", "--to", "mindspore", "--optimizer")
     state = account(tmp_path / "all")["optimizer"]
     assert len(state) == 2 * 36 + 1 and ("zeros" in {tensor["operation"] for tensor in state}) == (not bias)
@@ -185,6 +193,19 @@ def test_training_goes_on_in_torch_with_the_same_bits(way, tmp_path):
     assert train(other, theirs, 2, first=3) == train(model, optimizer, 2, first=3)
     for name, value in model.state_dict().items():
         assert torch.equal(value, other.state_dict()[name]), name
+
+
+@pytest.mark.tiny
+def test_moments_of_other_optimizers_are_named(tmp_path):
+    torch.manual_seed(1)
+    model = OtherGPT()
+    for number, (optimizer, words) in enumerate([
+            (torch.optim.AdamW(model.parameters(), amsgrad=True), ["max_exp_avg_sq"]),
+            (torch.optim.AdamW(list(model.parameters())[:5]), ["param_groups", "28"]),
+            (torch.optim.SGD(model.parameters(), momentum=0.9), ["optimizer"])]):
+        train(model, optimizer, 1)
+        saved(tmp_path / f"{number}.pt", model, optimizer)
+        cli.fails(1, words, "convert", tmp_path / f"{number}.pt", tmp_path / "out", "--to", "hf", "--optimizer")
 
 
 def megatron_of(weights):
@@ -282,8 +303,13 @@ json.dump(out, open("out.json", "w"))
 @needs_mindspore
 def test_mindspore_loads_strictly_and_saves_what_converts_back(tmp_path):
     weights = stored(tmp_path / "a")
-    for target in ("mindspore", "mindspore-ckpt"):
-        cli.ok("convert", tmp_path / "a", tmp_path / target, "--to", target)
+    cli.ok("convert", tmp_path / "a", tmp_path / "mindspore-ckpt", "--to", "mindspore-ckpt")
+    # With moments beside the weights, which a network leaves.
+    moments = {f"{front}.{name}": torch.ones_like(values) for front in ("adam_m", "adam_v") for name, values in weights.items()}
+    (tmp_path / "trained").mkdir()
+    shutil.copy(tmp_path / "a" / "config.json", tmp_path / "trained")
+    save_file({**weights, **moments, "global_step": torch.tensor([3], dtype=torch.int32)}, tmp_path / "trained" / "model.safetensors")
+    cli.ok("convert", tmp_path / "trained", tmp_path / "mindspore", "--to", "mindspore", "--optimizer")
     script = MINDSPORE.format(source=str(cli.ROOT / "python"), prompt=tiny.PROMPT, first=str(tmp_path / "a"),
                               folders=[str(tmp_path / "mindspore"), str(tmp_path / "mindspore-ckpt")])
     (tmp_path / "run.py").write_text(script)
