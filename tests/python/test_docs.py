@@ -31,7 +31,8 @@ def script_of(page):
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
 def test_commands_of_a_page_run(page, tmp_path):
     binary = pathlib.Path(os.environ["LAMINA_BINARY"]).resolve()
-    environment = dict(os.environ, LAMINA_SOURCE=str(ROOT), PATH=f"{binary.parent}:{os.environ['PATH']}")
+    environment = dict(os.environ, LAMINA_SOURCE=str(ROOT), LAMINA_TORCH_PYTHON=sys.executable,
+                       PATH=f"{binary.parent}:{os.environ['PATH']}")
     if '"$LAMINA_MINDSPORE_PYTHON"' in page.read_text(encoding="utf-8"):
         if mindspore_python() is None:
             pytest.skip(NO_MINDSPORE)
