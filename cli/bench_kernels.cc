@@ -5,6 +5,7 @@
 
 #include "base/cpu.h"
 #include "bench.h"
+#include "io/model_weights.h"
 #include "kernel_cases.h"
 #include "kernels/peak.h"
 #include "train/precision.h"
@@ -17,6 +18,7 @@ constexpr double kPeakSeconds = 0.25;
 struct Options {
   std::optional<int64_t> threads;
   double seconds = 0.3;
+  std::vector<std::string> kernel;
   bool json = false;
 };
 
@@ -25,6 +27,8 @@ requires std::same_as<std::remove_const_t<O>, Options>
 void for_each_option(O& o, F&& f) {
   f(OptionRow{"threads", "N", "threads (default: the processors that this process may use)", {1.0, 1024.0}}, o.threads);
   f(OptionRow{"seconds", "S", "time spent on each kernel", {0.0, 60.0}}, o.seconds);
+  f(OptionRow{"kernel", "PATTERN", "only kernels of these names, * for any letters; may be repeated (default: all)"},
+    o.kernel);
 }
 
 struct Timed {
@@ -62,17 +66,23 @@ Json gemm_fractions(const std::vector<Timed>& timed) {
   return out;
 }
 
+bool asked_for(const Options& options, const KernelCase& wanted) {
+  const auto fits = [&](const std::string& pattern) { return fits_pattern(pattern, op_name(wanted.op)); };
+  return options.kernel.empty() || std::any_of(options.kernel.begin(), options.kernel.end(), fits);
+}
+
 // Each kernel between windows of what bounds it. Of what does not, the best of all windows: there it only has to be far
 // enough away.
-std::vector<Timed> time_all(ThreadTeam& team, Isa isa, double seconds, Roof& roof) {
+std::vector<Timed> time_all(ThreadTeam& team, Isa isa, const Options& options, Roof& roof) {
   MemoryProbe probe(isa, team);
   roof = {fma_peak_gflops(isa, team, kPeakSeconds), probe.read_gb_s(kPeakSeconds), probe.in_place_gb_s(kPeakSeconds)};
   std::vector<Timed> timed;
   for (const std::vector<KernelCase>& cases :
        {gemm_cases(), other_cases(), narrow_cases(isa, Dtype::bf16), narrow_cases(isa, Dtype::f16)})
     for (const KernelCase& wanted : cases) {
+      if (!asked_for(options, wanted)) continue;
       BoundCase bound(wanted, isa, team.size(), roof);
-      timed.push_back({wanted, bound.kernel().id, bound.work(), bound.time(team, probe, seconds)});
+      timed.push_back({wanted, bound.kernel().id, bound.work(), bound.time(team, probe, options.seconds)});
       timed.back().wanted.arithmetic = table_of(bound.kernel()).arithmetic;
       roof.raise(timed.back().timing.roof);
     }
@@ -127,8 +137,9 @@ int run(const Options& options) {
   const int threads = thread_count(options.threads);
   ThreadTeam team(threads);
   Roof roof;
-  const std::vector<Timed> timed = time_all(team, isa, options.seconds, roof);
-  const Json fractions = gemm_fractions(timed);
+  const std::vector<Timed> timed = time_all(team, isa, options, roof);
+  if (timed.empty()) bad_value("kernel", "the name of a kernel that is measured", options.kernel.front());
+  const Json fractions = options.kernel.empty() ? gemm_fractions(timed) : Json::object();  // of all or none
   Json runs = Json::array();
   std::string text =
       fmt::format("{}, {}, {} threads: {:.1f} Gflop/s fp32, {:.1f} GB/s read, {:.1f} GB/s updated in place\n",
@@ -144,7 +155,7 @@ int run(const Options& options) {
          {{"cpu", cpu_name()},
           {"peaks", peaks_json(roof)},
           {"runs", runs},
-          {"gemm_fraction", fractions["f32"]},
+          {"gemm_fraction", options.kernel.empty() ? fractions["f32"] : Json(nullptr)},
           {"gemm_fractions", fractions}},
          text);
   return 0;

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cli_support import BINARY, LLMC, ROOT, lamina, ok, ok_json, write_config, write_text, write_tiny
+from cli_support import BINARY, LLMC, ROOT, fails, lamina, ok, ok_json, write_config, write_text, write_tiny
 
 COMMANDS = ["train", "generate", "eval", "inspect", "plan", "doctor", "bench", "tokenize", "inspect graph", "inspect plan",
             "inspect config", "inspect checkpoint", "bench kernels", "bench step", "bench ablation", "bench peers", "lint-migration",
@@ -154,7 +154,10 @@ def test_bench_ablation(tmp_path):
 
 
 def test_bench_kernels():
-    result = ok_json("bench", "kernels", "--seconds", "0")
+    wanted = ["attention_bwd", "linear_bwd_weight", "adamw", "layernorm", "gelu"]
+    result = ok_json("bench", "kernels", "--seconds", "0", *(word for name in wanted for word in ("--kernel", name)))
+    assert {run["kernel"] for run in result["runs"]} == set(wanted) and result["gemm_fraction"] is None
+    fails(2, ["--kernel", "gemm"], "bench", "kernels", "--kernel", "gemm")
     peaks, runs = result["peaks"], result["runs"]
     assert peaks["fp32_gflops"] > 0 and peaks["memory_gb_s"] > 0 and peaks["memory_in_place_gb_s"] > 0
     assert {run["bound"] for run in runs if run["kernel"].startswith(("linear_bwd_w", "attention_b"))} == {"compute"}
