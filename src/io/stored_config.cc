@@ -154,7 +154,8 @@ StoredConfig laid_over(StoredConfig config, const StoredConfig& said) {
 }  // namespace
 
 StoredConfig find_config(const std::string& path, const WeightFiles& files, const std::string& given) {
-  std::optional<StoredConfig> said = said_by(files.files.front());
+  std::optional<StoredConfig> said;
+  if (!files.files.empty()) said = said_by(files.files.front());  // an index may name none
   const std::string config = !given.empty() ? given : config_beside(path);
   if (!given.empty() || path_exists(config)) {
     StoredConfig read = read_given(config);

@@ -384,7 +384,9 @@ TEST(Convert, TheConfigHasOneWordForEachSetting) {
 TEST(Convert, AnIndexOfNothing) {
   const TempDir dir;
   dir.write("a/model.safetensors.index.json", R"({"weight_map":{}})");
-  expect_error([&] { there(dir.file("a"), dir.file("b"), "hf"); }, ErrorCode::invalid, {"index.json", "weight_map"});
+  expect_error([&] { there(dir.file("a"), dir.file("b"), "hf"); }, ErrorCode::invalid, {"no config", "config.json"});
+  dir.write("a/config.json", hf_config_text(tiny_config()));
+  expect_error([&] { there(dir.file("a"), dir.file("b"), "hf"); }, ErrorCode::invalid, {"missing", "wte.weight"});
 }
 
 TEST(Convert, PlacesThatARenameCannotTake) {
