@@ -12,9 +12,7 @@ LoadedModel load_model(const std::string& folder, HfConfig config, const LoadOpt
   out.specs = parameter_specs(out.config);
   out.warnings = std::move(config.warnings);
   const ModelWeights weights(folder, out.config);
-  const LoadReport& report = weights.report();
-  out.warnings.insert(out.warnings.end(), report.warnings.begin(), report.warnings.end());
-  if (!report.narrow.empty()) out.warnings.push_back(report.narrow + ": converted to fp32 exactly");
+  for (std::string& warning : weights.report().loading()) out.warnings.push_back(std::move(warning));
   CompileOptions needs = options.needs();
   needs.isa = select_isa();
   out.session = std::make_unique<Session>(compile(out.config, needs).plan, options.threads, options.memory_limit);

@@ -120,6 +120,12 @@ std::string LoadReport::summary() const {
   return fmt::format("{} of {} tensors, {} left over{}", used, wanted, allowed.size(), used < wanted ? zeros : "");
 }
 
+std::vector<std::string> LoadReport::loading() const {
+  std::vector<std::string> out = warnings;
+  if (!narrow.empty()) out.push_back(narrow + ": converted to fp32 exactly");
+  return out;
+}
+
 std::string LoadReport::text() const {
   std::string out = summary();
   std::string separator = "; taken off the names: ";

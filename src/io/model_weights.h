@@ -17,16 +17,17 @@
 namespace lamina {
 
 struct LoadReport {
-  int64_t used = 0;                   // tensors of the model that have a source
-  int64_t wanted = 0;                 // tensors of the model
-  std::vector<std::string> removed;   // what was taken off the names: "_orig_mod."
-  std::vector<std::string> ignored;   // constant buffers of older files
-  std::vector<std::string> state;     // moments, counters and their like, of training
-  std::vector<std::string> allowed;   // left behind because the caller said so
-  std::string narrow;                 // which tensors are not fp32, with the first of them; or empty
-  std::vector<std::string> warnings;  // a line each, for people; `narrow` is none of them
-  std::string summary() const;        // "28 of 28 tensors, 0 left over"
-  std::string text() const;           // the same, and what was taken off and ignored, on one line
+  int64_t used = 0;                          // tensors of the model that have a source
+  int64_t wanted = 0;                        // tensors of the model
+  std::vector<std::string> removed;          // what was taken off the names: "_orig_mod."
+  std::vector<std::string> ignored;          // constant buffers of older files
+  std::vector<std::string> state;            // moments, counters and their like, of training
+  std::vector<std::string> allowed;          // left behind because the caller said so
+  std::string narrow;                        // which tensors are not fp32, with the first of them; or empty
+  std::vector<std::string> warnings;         // a line each, for people; `narrow` is none of them
+  std::vector<std::string> loading() const;  // the same and `narrow`, where weights are widened to fp32
+  std::string summary() const;               // "28 of 28 tensors, 0 left over"
+  std::string text() const;                  // the same, and what was taken off and ignored, on one line
 };
 
 // Element (k, n) of a parameter (K, N) is data[k * stride_k + n * stride_n]; of a vector (N), data[n * stride_n].

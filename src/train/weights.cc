@@ -37,8 +37,7 @@ std::string load_weights(Session& session, const std::string& folder, const Mode
     session.write(specs[spec].name, {data, stride_k, stride_n});
   });
   const LoadReport& report = weights.report();
-  warnings.insert(warnings.end(), report.warnings.begin(), report.warnings.end());
-  if (!report.narrow.empty()) warnings.push_back(report.narrow + ": converted to fp32 exactly");
+  for (std::string& warning : report.loading()) warnings.push_back(std::move(warning));
   return report.text();
 }
 
