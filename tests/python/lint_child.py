@@ -1,5 +1,5 @@
 """What the pinned MindSpore does by default, for test_lint_migration.py: python lint_child.py TASK FOLDER in MindSpore's interpreter.
-What is expected to fail comes last, since a failing operator may leave its error behind for a later call."""
+What is expected to fail comes last, since a failing operator may leave its error behind."""
 import inspect
 import json
 import sys
@@ -192,6 +192,7 @@ def failures():
 
 
 def main(folder):
+    ms.runtime.launch_blocking()  # before anything runs; else an operator's error may reach the call after it
     calls = json.loads((folder / "task.json").read_text())
     out = {"version": ms.__version__, "places": places(calls), "defaults": defaults(), "layers": layers(), "dropouts": dropouts(),
            "train": train_modes(), "optimizers": optimizers(), "norms": norms(), "ties": ties(), "losses": losses(), "masks": masks(), "amp": amp_types(),
