@@ -1,12 +1,10 @@
 // lamina verify: whether two models, or a model and another program, compute the same.
-#include "migrate/verify.h"
-
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 
 #include "base/cpu.h"
 #include "command.h"
+#include "migrate/verify_request.h"
 #include "train/options.h"
 #include "verify_engine.h"
 
@@ -15,7 +13,7 @@ namespace {
 
 struct Options {
   std::string a, b;
-  std::string config_a, config_b;
+  std::string config_a, config_b, names_a, names_b;
   std::string with, witness, write_witness;
   std::optional<int64_t> tokens;
   int64_t seed = 0;
@@ -32,6 +30,9 @@ void for_each_option(O& o, F&& f) {
   f(OptionRow{"config-a", "CONFIG.json", "A's configuration (default: the one beside it, or what the file says)"},
     o.config_a);
   f(OptionRow{"config-b", "CONFIG.json", "B's"}, o.config_b);
+  f(OptionRow{"names-a", "NAMES", "names and layouts of A, as those of convert --names-from (default: found out)"},
+    o.names_a);
+  f(OptionRow{"names-b", "NAMES", "B's"}, o.names_b);
   f(
       OptionRow{
           "with", "ENGINE",
@@ -55,21 +56,6 @@ void for_each_option(O& o, F&& f) {
   f(OptionRow{"threads", "N", "threads (default: the processors that this process may use)", {1.0, 1024.0}}, o.threads);
 }
 
-void check(const Options& options) {
-  check_options(options);
-  (void)select_isa();
-  const auto both = [](const std::string& a, const std::string& b) { return !a.empty() && !b.empty(); };
-  const auto refuse = [](const char* text) { throw_error(ErrorCode::usage, "{}", text); };
-  if (both(options.witness, options.with)) refuse("--witness and --with: expected one of them, got both");
-  if (both(options.witness, options.b)) refuse("--witness: expected no B beside it, got both");
-  if (both(options.write_witness, options.b + options.with + options.witness))
-    refuse("--write-witness: expected A alone, got something to compare it with");
-  if ((options.b + options.with + options.witness + options.write_witness).empty())
-    refuse("nothing to compare A with: expected B, --with, --witness or --write-witness, got none");
-  if (options.steps && options.write_witness.empty()) refuse("--steps: expected --write-witness beside it, got none");
-  if (!options.with.empty()) check_witness_engine(options.with);
-}
-
 // Progress on standard error, a line each with the seconds since the start.
 std::function<void(const std::string&)> progress() {
   const auto start = std::chrono::steady_clock::now();
@@ -77,59 +63,6 @@ std::function<void(const std::string&)> progress() {
     const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start;
     say("{:7.1f} s  {}", passed.count(), line);
   };
-}
-
-Json number(double x) { return std::isfinite(x) ? Json(x) : Json(nullptr); }
-
-Json gap_json(const TensorGap& gap) {
-  const int64_t layer = layer_of(gap.tensor);
-  return {{"layer", layer < 0 ? Json(nullptr) : Json(layer)},
-          {"tensor", gap.tensor},
-          {"error", number(gap.error)},
-          {"tolerance", gap.tolerance},
-          {"largest_gap", number(gap.largest)}};
-}
-
-// Of logits between the two; 0 where there are none.
-double logits_gap(const VerifyReport& report) {
-  for (const VerifyComparison& made : report.comparisons)
-    for (const TensorGap& gap : made.tensors)
-      if (made.id == "models" && gap.tensor == "logits") return gap.largest;
-  return 0.0;
-}
-
-struct Run {
-  const Options& options;
-  const VerifyInputs& inputs;
-  std::string other;  // B, or who witnesses
-  double seconds = 0.0;
-};
-
-void print_json_report(const VerifyReport& report, const Run& run) {
-  Json tensors = Json::array(), weights = Json::array();
-  for (const VerifyComparison& made : report.comparisons)
-    for (const TensorGap& gap : made.tensors) {
-      tensors.push_back(gap_json(gap));
-      tensors.back()["comparison"] = made.id;
-    }
-  for (const TensorGap& gap : report.weights) weights.push_back(gap_json(gap));
-  print_json(
-      {{"a", run.options.a},
-       {"b", run.other},
-       {"equal", report.equal},
-       {"first_difference", report.first ? gap_json(*report.first) : Json(nullptr)},
-       {"cause", report.cause.empty() ? Json(nullptr) : Json(report.cause)},
-       {"cause_id", report.cause_id.empty() ? Json(nullptr) : Json(report.cause_id)},
-       {"causes_tested", report.causes_tested},
-       {"largest_logits_gap", number(logits_gap(report))},
-       {"rows", run.inputs.rows},
-       {"tokens", run.inputs.seq},
-       {"inputs_xxh3_128", run.inputs.hash()},
-       {"greedy", {{"equal", report.greedy_a == report.greedy_b}, {"a", report.greedy_a}, {"b", report.greedy_b}}},
-       {"weights", weights},
-       {"notes", report.notes},
-       {"tensors", tensors},
-       {"seconds", run.seconds}});
 }
 
 // A line for the worst tensor of each kind: stream by layer, logits, loss, gradients together.
@@ -153,10 +86,11 @@ void print_comparison(const VerifyComparison& made) {
     line(fmt::format("{} gradients, worst", gradients), *worst), print(fmt::format("    {}\n", worst->tensor));
 }
 
-std::string verdict(const VerifyReport& report, const Run& run) {
+std::string verdict(const Verified& done) {
+  const VerifyReport& report = done.report;
   if (report.equal)
-    return fmt::format("equal: {} and {}, largest gap of logits {:.3g}, {} x {} tokens, {:.1f} s\n", run.options.a,
-                       run.other, logits_gap(report), run.inputs.rows, run.inputs.seq, run.seconds);
+    return fmt::format("equal: {} and {}, largest gap of logits {:.3g}, {} x {} tokens, {:.1f} s\n", done.a, done.b,
+                       logits_gap(report), done.inputs.rows, done.inputs.seq, done.seconds);
   const TensorGap& first = *report.first;
   const int64_t layer = layer_of(first.tensor);
   std::string out =
@@ -167,7 +101,8 @@ std::string verdict(const VerifyReport& report, const Run& run) {
                                      : fmt::format("cause: {}\n", report.cause));
 }
 
-void print_report(const VerifyReport& report, const Run& run) {
+void print_report(const Verified& done) {
+  const VerifyReport& report = done.report;
   for (const VerifyComparison& made : report.comparisons) print_comparison(made);
   for (const std::string& note : report.notes) print(fmt::format("note: {}\n", note));
   constexpr size_t kShown = 5;
@@ -178,58 +113,47 @@ void print_report(const VerifyReport& report, const Run& run) {
   if (!report.greedy_a.empty())
     print(fmt::format("greedy ids after half of each row: {}\n",
                       report.greedy_a == report.greedy_b ? "equal" : "different"));
-  print(verdict(report, run));
+  print(verdict(done));
 }
 
-VerifyInputs inputs_for(const Options& options, const ModelConfig& config, int64_t vocab_size) {
-  const int64_t tokens = options.tokens.value_or(0);
-  if (options.ids_file.empty()) return seeded_inputs(config, vocab_size, tokens, static_cast<uint64_t>(options.seed));
-  return inputs_of_ids(config, vocab_size, tokens, parse_ids(read_input(options.ids_file), options.ids_file),
-                       options.ids_file);
-}
-
-VerifyModel load(const std::string& path, const std::string& config, const char* which) {
-  VerifyModel out = load_verify_model(path, config);
-  for (const std::string& warning : out.warnings) say("warning: {}: {}", which, warning);
+VerifyRequest request_of(const Options& options) {
+  VerifyRequest out{.a = options.a,
+                    .b = options.b,
+                    .config_a = options.config_a,
+                    .config_b = options.config_b,
+                    .names_a = options.names_a,
+                    .names_b = options.names_b,
+                    .witness = options.witness,
+                    .write_witness = options.write_witness,
+                    .tokens = options.tokens,
+                    .seed = options.seed,
+                    .steps = options.steps,
+                    .lr = options.lr};
+  if (!options.ids_file.empty()) {
+    out.ids = parse_ids(read_input(options.ids_file), options.ids_file);
+    out.ids_from = options.ids_file;
+  }
   return out;
 }
 
-int finish(const VerifyReport& report, const Run& run) {
-  run.options.json ? print_json_report(report, run) : print_report(report, run);
-  return report.equal ? 0 : 1;
-}
-
 int run(const Options& options) {
-  check(options);
-  const auto start = std::chrono::steady_clock::now();
-  const auto seconds = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
-  const VerifyOptions wanted{
-      .threads = thread_count(options.threads), .tolerance = options.tolerance, .say = progress()};
-  const VerifyModel a = load(options.a, options.config_a, "A");
-  const bool models = options.with.empty() && !options.b.empty();
-  if (models) {
-    const VerifyModel b = load(options.b, options.config_b, "B");
-    const VerifyInputs inputs = inputs_for(options, a.config, std::min(a.config.vocab_size, b.config.vocab_size));
-    const VerifyReport report = verify_models(a, b, inputs, wanted);
-    return finish(report, {options, inputs, options.b, seconds()});
-  }
-  VerifyInputs inputs = inputs_for(options, a.config, a.config.vocab_size);
+  check_options(options);
+  if (!options.with.empty()) check_witness_engine(options.with);
+  (void)select_isa();
+  const VerifyOptions wanted{.threads = thread_count(options.threads),
+                             .tolerance = options.tolerance,
+                             .say = progress(),
+                             .warn = [](const std::string& line) { say("warning: {}", line); }};
+  const auto witness = [&](const std::string& model, const ModelConfig& config, const VerifyInputs& inputs) {
+    return run_witness(options.with, model, config, inputs, wanted.threads);
+  };
+  const Verified done = verify(request_of(options), wanted, {options.with, witness});
   if (!options.write_witness.empty()) {
-    write_witness(options.write_witness, a.config,
-                  make_witness(a, inputs, options.steps.value_or(0), options.lr.value_or(1e-3)));
-    say("{}: {} x {} tokens, hash {}", options.write_witness, inputs.rows, inputs.seq, inputs.hash());
+    say("{}: {} x {} tokens, hash {}", options.write_witness, done.inputs.rows, done.inputs.seq, done.inputs.hash());
     return 0;
   }
-  if (!options.with.empty()) wanted.say(fmt::format("{} loads and computes", options.with));
-  const bool given = options.tokens || options.seed != 0 || !options.ids_file.empty();
-  const Witness witness = options.with.empty() ? read_witness(options.witness, a.config)
-                                               : run_witness(options.with, options.b.empty() ? options.a : options.b,
-                                                             a.config, inputs, wanted.threads);
-  if (witness.inputs && !given) inputs = *witness.inputs;
-  check_same_inputs(witness, inputs, options.lr);
-  const VerifyReport report = verify_witness(a, witness, inputs, wanted);
-  const std::string name = options.with.empty() ? options.witness : witness.engine;
-  return finish(report, {options, inputs, name, seconds()});
+  options.json ? print_json(verified_json(done)) : print_report(done);
+  return done.report.equal ? 0 : 1;
 }
 
 }  // namespace

@@ -17,9 +17,12 @@ void bind_model(nanobind::module_& m);
 void bind_trainer(nanobind::module_& m);
 void bind_tokenizer(nanobind::module_& m);
 void bind_files(nanobind::module_& m);
+void bind_migrate(nanobind::module_& m);
 
 // For loops that run without the GIL: takes it, and throws what a signal's handler raised (KeyboardInterrupt).
 void check_signals();
+// The same, and a UserWarning; throws where the caller has made it an error.
+void warn(const std::string& line);
 
 // lamina.Model. `last` holds the rows of the last loss(), for gradients().
 struct Model {

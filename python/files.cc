@@ -1,13 +1,10 @@
-// lamina.save_tensors, lamina.load_tensors, lamina.convert: files of weights without a model in memory.
+// lamina.save_tensors, lamina.load_tensors: files of weights without a model in memory.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
-#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
-#include <nanobind/stl/vector.h>
 
 #include <array>
 #include <cstring>
-#include <nlohmann/json.hpp>
 
 #include "arrays.h"
 #include "base/error.h"
@@ -143,38 +140,11 @@ nb::dict load_tensors(const std::string& path) {
   return out;
 }
 
-nb::object convert_model(const std::string& source, const std::string& target, const std::string& to,
-                         const std::optional<std::string>& names, const std::optional<std::string>& names_from,
-                         const std::optional<std::string>& config, const std::string& dtype,
-                         std::optional<int64_t> vocab_size, bool optimizer, const std::vector<std::string>& allow,
-                         bool allow_non_finite) {
-  const ConvertRequest request{.from = source,
-                               .to = target,
-                               .format = to,
-                               .names_from = names_from.value_or(""),
-                               .names_to = names.value_or(""),
-                               .config = config.value_or(""),
-                               .dtype = dtype,
-                               .allow = allow,
-                               .vocab_size = vocab_size,
-                               .optimizer = optimizer,
-                               .allow_non_finite = allow_non_finite};
-  std::string account;
-  {
-    const nb::gil_scoped_release release;
-    account = conversion_text(convert(request, check_signals));
-  }
-  return nb::module_::import_("json").attr("loads")(account);
-}
-
 }  // namespace
 
 void bind_files(nb::module_& m) {
   m.def("save_tensors", &save_tensors, "path"_a, "tensors"_a, nb::kw_only(), "format"_a = "safetensors");
   m.def("load_tensors", &load_tensors, "path"_a);
-  m.def("convert", &convert_model, "source"_a, "target"_a, nb::kw_only(), "to"_a, "names"_a = nb::none(),
-        "names_from"_a = nb::none(), "config"_a = nb::none(), "dtype"_a = "keep", "vocab_size"_a = nb::none(),
-        "optimizer"_a = false, "allow"_a = std::vector<std::string>(), "allow_non_finite"_a = false);
 }
 
 }  // namespace lamina::python

@@ -171,10 +171,7 @@ std::vector<GeneratedRow> run_generate(const Model& model, const std::vector<Pro
   };
   GenerateHooks hooks;
   hooks.poll = check_signals;
-  hooks.say = [](const std::string& line) {
-    const nb::gil_scoped_acquire acquire;
-    if (PyErr_WarnEx(PyExc_UserWarning, line.c_str(), 1) != 0) throw nb::python_error();
-  };
+  hooks.say = warn;
   hooks.id = [&](size_t row, int32_t id) {
     bool going = true;
     if (texts) {

@@ -51,6 +51,11 @@ void check_signals() {
   if (PyErr_CheckSignals() != 0) throw nb::python_error();
 }
 
+void warn(const std::string& line) {
+  const nb::gil_scoped_acquire acquire;
+  if (PyErr_WarnEx(PyExc_UserWarning, line.c_str(), 1) != 0) throw nb::python_error();
+}
+
 }  // namespace lamina::python
 
 NB_MODULE(_lamina, m) {
@@ -58,6 +63,7 @@ NB_MODULE(_lamina, m) {
   lamina::python::bind_error(m);
   lamina::python::bind_tokenizer(m);
   lamina::python::bind_files(m);
+  lamina::python::bind_migrate(m);
   lamina::python::bind_model(m);
   lamina::python::bind_trainer(m);
 }

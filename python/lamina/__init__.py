@@ -20,9 +20,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from . import mindspore
-    from ._lamina import Error, Generated, Model, StepResult, Tokenizer, Trainer, __version__, convert, load_tensors, save_tensors
+    from ._lamina import (Error, Generated, Model, StepResult, Tokenizer, Trainer, __version__, convert, lint_migration, load_tensors,
+                          save_tensors, verify)
 
-__all__ = ["Error", "Generated", "Model", "StepResult", "Tokenizer", "Trainer", "__version__", "convert", "load_tensors", "save_tensors"]
+__all__ = ["Error", "Generated", "Model", "StepResult", "Tokenizer", "Trainer", "__version__", "convert", "lint_migration", "load_tensors",
+           "save_tensors", "verify"]
 
 
 if not TYPE_CHECKING:

@@ -175,3 +175,27 @@ def convert(
     allow_non_finite: bool = False,
 ) -> dict[str, Any]:
     """`lamina convert`: a model into a new folder. Returns what conversion.json says."""
+
+def verify(
+    a: str,
+    b: Optional[str] = None,
+    *,
+    config_a: Optional[str] = None,
+    config_b: Optional[str] = None,
+    names_a: Optional[str] = None,
+    names_b: Optional[str] = None,
+    witness: Optional[str] = None,
+    write_witness: Optional[str] = None,
+    ids: Any = None,
+    tokens: Optional[int] = None,
+    seed: int = 0,
+    tolerance: Optional[float] = None,
+    steps: Optional[int] = None,
+    lr: Optional[float] = None,
+    threads: Optional[int] = None,
+) -> dict[str, Any]:
+    """`lamina verify`: whether two models compute the same, and if not why. Returns what --json prints. `ids` is a row of ids in
+    place of seeded ones. Other programs as witnesses (--with) are the command's alone: pass what they wrote as `witness`."""
+
+def lint_migration(*paths: str, rules: bool = False) -> dict[str, Any]:
+    """`lamina lint-migration`: what would go wrong in a move of these configs, weights and scripts. Returns what --json prints."""

@@ -201,7 +201,8 @@ void ModelWeights::choose_names(const std::vector<FileTensor>& tensors, const We
       fmt::format("cannot load weights: {}: names of Megatron-LM: expected checkpoint_version 2 or above, which says "
                   "how q, k and v are packed, got {}",
                   path_, got),
-      fmt::format("--names-from {} takes q, k and v of each head together", names_->id));
+      fmt::format("lamina convert --names-from {0} (verify: --names-a {0}) takes q, k and v of each head together",
+                  names_->id));
 }
 
 void ModelWeights::check_tie(const Source& head, const Source& table) const {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <span>
 #include <string>
@@ -70,7 +71,13 @@ struct LintReport {
   std::vector<Finding> findings;
   std::vector<std::string> files;     // that were looked at
   std::vector<std::string> warnings;  // of the readers, a line each
+  int64_t count(Severity severity) const;
 };
 void lint_path(const std::string& path, LintReport& report);
+
+// As --json gives it.
+nlohmann::json lint_json(const LintReport& report);
+nlohmann::json lint_rules_json();
+std::string lint_text(const LintReport& report);  // lint_json() on one line
 
 }  // namespace lamina

@@ -17,7 +17,8 @@ namespace lamina {
 struct VerifyOptions {
   int threads = 1;
   std::optional<double> tolerance = {};  // of the comparison between the two, in place of the computed one
-  std::function<void(const std::string&)> say = [](const std::string&) {};  // progress, a line each
+  std::function<void(const std::string&)> say = [](const std::string&) {};   // progress, a line each
+  std::function<void(const std::string&)> warn = [](const std::string&) {};  // of what is loaded
 };
 
 // Seeded ids: two rows of `tokens`; 0: as many as are computed in some minutes at most.

@@ -23,12 +23,11 @@ std::string settings_beside(const std::string& path) {
 
 }  // namespace
 
-VerifyModel load_verify_model(const std::string& path, const std::string& config) {
+VerifyModel load_verify_model(const std::string& path, const std::string& config, const std::string& names) {
   WeightFiles files = open_weights(path);
   StoredConfig stored = find_config(path, files, config);
   VerifyModel out{.path = path, .config = std::move(stored.model), .settings = settings_beside(path)};
-  WeightsOptions options;
-  options.biases = stored.biases;
+  const WeightsOptions options{.names = names, .allow = {}, .biases = stored.biases};
   ModelConfig in_file = out.config;  // llm.c's table has more rows than there are ids: they are left behind
   in_file.vocab_size = stored.table_rows;
   const ModelWeights weights(std::move(files), path, in_file, options);

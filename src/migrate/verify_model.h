@@ -23,8 +23,9 @@ struct VerifyModel {
   std::vector<std::string> warnings = {};        // a line each, for people
 };
 
-// `config`: a config.json; empty: the one beside the weights, or what the file says itself. Throws Error or LoadError.
-VerifyModel load_verify_model(const std::string& path, const std::string& config);
+// `config`: a config.json; empty: the one beside the weights, or what the file says itself. `names`: a profile's id;
+// empty: found out. Throws Error or LoadError.
+VerifyModel load_verify_model(const std::string& path, const std::string& config, const std::string& names = {});
 
 class WhatIf {
  public:

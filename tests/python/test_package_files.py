@@ -1,4 +1,6 @@
-"""lamina.save_tensors, load_tensors and convert: arrays as they lie in memory, files of every format."""
+"""lamina.save_tensors and load_tensors: arrays as they lie in memory, files of every format. lamina.convert, verify and
+lint_migration: what the commands say."""
+import json
 import subprocess
 
 import cli_support as cli
@@ -7,7 +9,7 @@ import pytest
 import tiny
 import torch
 from mindspore_support import mindspore_python, needs_mindspore
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
 import lamina
 
@@ -70,6 +72,52 @@ def test_a_conversion_is_the_program_s(tmp_path):
         assert (tmp_path / "b" / name).read_bytes() == (tmp_path / "c" / name).read_bytes()
     with pytest.raises(lamina.Error, match="not empty"):
         lamina.convert(str(tmp_path / "a"), str(tmp_path / "b"), to="hf")
+
+
+def without_time(report):
+    return {key: value for key, value in report.items() if key != "seconds"}
+
+
+def test_a_comparison_is_the_programs(tmp_path):
+    a, b, shifted = (str(tiny.write(tmp_path / name)) for name in "abc")
+    weights = load_file(tmp_path / "c" / "model.safetensors")
+    weights["transformer.h.1.mlp.c_fc.bias"][:] += 0.5
+    save_file(weights, tmp_path / "c" / "model.safetensors")
+    for arguments, options in (((a, b), {}), ((a, shifted), dict(seed=3, tokens=5, tolerance=1e-3, threads=1))):
+        flags = [part for name, value in options.items() for part in (f"--{name}", value)]
+        told = json.loads(cli.lamina("verify", *arguments, *flags, "--json").stdout)
+        said = lamina.verify(*arguments, **options)
+        assert without_time(said) == without_time(told) and said["equal"] == (arguments[1] == b)
+    lamina.verify(a, write_witness=str(tmp_path / "numbers"), ids=np.array([1, 2, 3, 4]), steps=2)
+    assert lamina.verify(a, witness=str(tmp_path / "numbers"))["equal"]
+    assert not lamina.verify(shifted, witness=str(tmp_path / "numbers"))["equal"]
+    for wrong, words in ((dict(tokens=0), "--tokens"), (dict(ids="1 2"), "ids.*wrong type"), (dict(witness="x", names_b="hf"), "--names-b"), ({}, "nothing to compare")):
+        with pytest.raises(lamina.Error, match=words):
+            lamina.verify(a, **wrong)
+
+
+def test_names_that_a_file_does_not_say(tmp_path):
+    """Megatron's: only a number tells how q, k and v are packed."""
+    source, target = str(tiny.write(tmp_path / "a")), str(tmp_path / "b")
+    lamina.convert(source, target, to="torch", names="megatron")
+    with pytest.raises(lamina.Error, match="checkpoint_version") as caught:
+        lamina.verify(source, target)
+    assert "--names-a megatron" in caught.value.hint
+    assert lamina.verify(source, target, names_b="megatron")["equal"] and lamina.verify(target, source, names_a="megatron")["equal"]
+    with pytest.raises(lamina.Error, match="unknown names.*mindformers-1.x"):
+        lamina.verify(source, target, names_b="caffe")
+
+
+def test_findings_are_the_programs(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("from mindspore import nn\nnorm = nn.LayerNorm((32,))\n")
+    folder = str(tiny.write(tmp_path / "a"))
+    said = lamina.lint_migration(str(script), folder)
+    assert said == json.loads(cli.lamina("lint-migration", script, folder, "--json").stdout) and said["counts"]["error"] == 1
+    assert lamina.lint_migration(rules=True) == cli.ok_json("lint-migration", "--rules")
+    for wrong in (dict(), dict(rules=True)):
+        with pytest.raises(lamina.Error, match="expected paths or rules"):
+            lamina.lint_migration(*([folder] if wrong else []), **wrong)
 
 
 def test_a_model_is_made_of_any_format(tmp_path):

@@ -96,8 +96,10 @@ def test_each_option_exists_under_its_name():
     # Prompts come as Python values, and what is shown is the caller's business.
     command_line_only = {"prompt", "prompt_ids", "batch_file", "echo", "json", "help"}
     assert options_of("generate") - command_line_only <= keywords(("Model", "generate")) | load
-    convert = stub_nodes(ast.FunctionDef)[[node.name for node in stub_nodes(ast.FunctionDef)].index("convert")]
-    assert options_of("convert") - {"json", "help"} <= {argument.arg for argument in convert.args.kwonlyargs}
+    functions = {node.name: {argument.arg for argument in node.args.kwonlyargs} for node in stub_nodes(ast.FunctionDef)}
+    assert options_of("convert") - {"json", "help"} == functions["convert"]
+    assert options_of("verify") - {"json", "help", "with", "ids_file"} == functions["verify"] - {"ids"}  # ids come as Python values
+    assert options_of("lint-migration") - {"json", "help"} == functions["lint_migration"]
     # Data, files and the course of a run are the loop's around step().
     course = {"model", "data", "out", "tokenizer", "vocab_size", "token_type", "invalid_utf8", "valid", "valid_fraction",
               "epochs", "eval_every", "save_every", "log_every", "json", "help"}
