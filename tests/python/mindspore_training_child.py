@@ -2,7 +2,10 @@
 lamina.mindspore.train. The second one runs in a process of its own and goes on with what the first one saved."""
 import contextlib
 import io
+import os
+import signal
 import zlib
+from unittest import mock
 
 import mindspore as ms
 import numpy as np
@@ -93,8 +96,20 @@ def loads(folder, task):
     return {"folders": out, "names": names == [p.name for p in lm.GPT2LMHeadModel(model.config).get_parameters()]}
 
 
+def stopped_in(number):
+    """A step that a signal comes in."""
+    plain = train.Run.take_step
+
+    def step(run):
+        if run.step.steps + 1 == number:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return plain(run)
+
+    return mock.patch.object(train.Run, "take_step", step)
+
+
 def program(*arguments):
-    """Its code, and the last line that it says where something is wrong."""
+    """Its code, and the last line that it says."""
     told, lines = io.StringIO(), io.StringIO()
     with contextlib.redirect_stderr(told), contextlib.redirect_stdout(lines):
         try:
@@ -120,7 +135,10 @@ def training_task(folder, task):
     refused["unchanged"] = [said(step.load, folder / name) for name in task["refused"]] and sum_of(step.graph) == before
     files = {name: said(CkptFile, folder / name) for name in task["ckpt"]}
     ids = {name: said(windows.open_ids, folder / name, 97) for name in task["ids"]}
-    runs = {name: program(*words) for name, words in task["programs"].items()}
+    runs = {}
+    for name, words in task["programs"].items():
+        with stopped_in(4) if name == "stopped" else contextlib.nullcontext():
+            runs[name] = program(*words)
     rates = {name: [train.learning_rate(train.parse_arguments(words), step) for step in range(1, 11)]
              for name, words in task["rates"].items()}
     whole = CkptFile(folder / "pieces.ckpt")

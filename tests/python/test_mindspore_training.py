@@ -35,7 +35,7 @@ def programs(folder):
     part = {"out": folder / "part", "steps": 6, "schedule": "constant", "accumulate": 1, "resume": True}
     first = {
         "whole": [*base, *options(**whole)],
-        "cut": [*base, *options(**{**part, "steps": 4}, save_every=3)],
+        "stopped": [*base, *options(**part, save_every=3)],
         "exists": [*base, *options(**whole)],
         "changed": [*base, *options(**part, clip=2)],
         "foreign": [*base, *options(out=folder / "tiny", steps=6, resume=True)],
@@ -226,9 +226,11 @@ def test_both_programs_take_the_same_steps(run):
         assert rates == pytest.approx([line["lr"] for line in lines(folder / f"lamina-{schedule}")], rel=1e-14), schedule
 
 
-def test_a_run_goes_on_where_it_was_saved(run):
+def test_a_run_goes_on_where_it_was_stopped(run):
     folder, _, answer, continued = run
-    assert answer["programs"]["cut"][0] == 0 and continued["programs"]["rest"][0] == 0 == continued["programs"]["straight"][0]
+    code, said = answer["programs"]["stopped"]
+    assert code == 143 and said == f"4 of 6 steps: {folder / 'part'}; --resume goes on with it"
+    assert continued["programs"]["rest"][0] == 0 == continued["programs"]["straight"][0]
     times = ("step_ms", "tokens_per_s")
     runs = [[{key: value for key, value in line.items() if key not in times} for line in lines(folder / name)]
             for name in ("part", "straight")]

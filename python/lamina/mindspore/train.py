@@ -5,6 +5,7 @@ import dataclasses
 import json
 import math
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -91,6 +92,26 @@ def learning_rate(options, step):
     return options.min_lr + span * (left if options.schedule == "linear" else 0.5 * (1.0 + math.cos(math.pi * (1.0 - left))))
 
 
+class Stop:
+    """Within it the first SIGINT, SIGTERM or SIGHUP is noted as `signal` and another one ends the process. One request may come as two
+    signals: timeout(1) sends its own to the program and then to the group that it is in."""
+
+    def __enter__(self):
+        self.signal, self.when = 0, 0.0
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        self.before = {number: signal.signal(number, self.note) for number in numbers if signal.getsignal(number) != signal.SIG_IGN}
+        return self
+
+    def note(self, number, frame):
+        if self.signal and not (number == self.signal and time.monotonic() - self.when < 0.5):
+            os._exit(128 + number)
+        self.signal, self.when = number, time.monotonic()
+
+    def __exit__(self, *exception):
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
+
+
 class Run:
     def __init__(self, options):
         self.options, self.out = options, Path(options.out)
@@ -146,21 +167,27 @@ class Run:
         return step
 
     def run(self):
+        """The exit code."""
         steps, saved = self.options.steps, self.step.steps
         self.out.mkdir(parents=True, exist_ok=True)
         write_json(self.out / SETTINGS, self.settings)
-        with self.metrics() as metrics:
-            while self.step.steps < steps:
+        with Stop() as stop, self.metrics() as metrics:
+            while self.step.steps < steps and not stop.signal:
                 line = json.dumps(self.take_step())
                 metrics.write(line + "\n")
                 metrics.flush()
                 print(line, flush=True)
-                due = self.options.save_every and self.step.steps % self.options.save_every == 0
-                if due or self.step.steps == steps:
-                    os.fsync(metrics.fileno())
-                    self.step.save(self.out)
-                    saved = self.step.steps
-        print(f"{saved} of {steps} steps: {self.out}", file=sys.stderr)
+                if self.options.save_every and self.step.steps % self.options.save_every == 0:
+                    saved = self.save(metrics)
+            if saved != self.step.steps:
+                self.save(metrics)
+        print(f"{self.step.steps} of {steps} steps: {self.out}{'; --resume goes on with it' if stop.signal else ''}", file=sys.stderr)
+        return 128 + stop.signal if stop.signal else 0
+
+    def save(self, metrics):
+        os.fsync(metrics.fileno())
+        self.step.save(self.out)
+        return self.step.steps
 
     def metrics(self):
         """The file of lines, without those after the state that the run goes on from."""
@@ -191,13 +218,11 @@ def finite(value):
 
 def main(arguments=None):
     try:
-        Run(parse_arguments(arguments)).run()
+        return Run(parse_arguments(arguments)).run()
     except Error as error:
         print(f"lamina.mindspore.train: error: {error}", file=sys.stderr)
     except OSError as error:
         print(f"lamina.mindspore.train: error: {error.filename}: {error.strerror}", file=sys.stderr)
-    else:
-        return 0
     return 1
 
 
