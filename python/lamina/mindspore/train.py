@@ -94,7 +94,7 @@ def learning_rate(options, step):
 
 class Stop:
     """Within it the first SIGINT, SIGTERM or SIGHUP is noted as `signal` and another one ends the process. One request may come as two
-    signals: timeout(1) sends its own to the program and then to the group that it is in."""
+    signals: timeout(1) sends its own to the program and then to the group that it is in. MindSpore turns a SIGINT into a SIGTERM."""
 
     def __enter__(self):
         self.signal, self.when = 0, 0.0
