@@ -23,10 +23,10 @@ demo: build  ## train a small GPT on text that Debian ships and let it write
 	@tools/setup-debian.sh demo
 	@tools/demo.sh build/release/lamina
 
-build:  ## build the program: build/release/lamina
+build:  ## build the program, build/release/lamina, and fused layers for MindSpore
 	@tools/setup-debian.sh build
 	cmake --preset release -DLAMINA_BUILD_TESTS=OFF
-	cmake --build --preset release --parallel $(JOBS) --target lamina_cli
+	cmake --build --preset release --parallel $(JOBS) --target lamina_cli lamina_mindspore_ops
 
 test: build-test  ## build everything and run all tests on tiny shapes
 	@$(RUN_TESTS) --build build/release --python "$(PYTHON)" --jobs $(JOBS) -- -m "not full"

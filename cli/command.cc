@@ -3,12 +3,48 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
+#include <memory>
 #include <numeric>
+#include <sstream>
 
 #include "base/version.h"
 
 namespace lamina::cli {
 namespace {
+
+// Help that fits 80 columns; a word that is longer than its column is not cut.
+class Formatter : public CLI::Formatter {
+ public:
+  Formatter() {
+    column_width(kColumn);
+    label("REQUIRED", "(required)");
+    label("TEXT", "");  // a positional is a text, whatever else it is
+  }
+
+  std::string make_option_desc(const CLI::Option* option) const override {
+    return wrapped(CLI::Formatter::make_option_desc(option));
+  }
+
+  std::string make_subcommand(const CLI::App* command) const override {
+    std::ostringstream out;
+    CLI::detail::format_help(out, command->get_name(), wrapped(command->get_description()), kColumn);
+    return out.str();
+  }
+
+ private:
+  static constexpr size_t kColumn = 30, kWidth = 80;
+
+  static std::string wrapped(const std::string& text) {
+    std::string out;
+    std::istringstream words(text);
+    size_t used = 0;
+    for (std::string word; words >> word; used += word.size()) {
+      if (used > 0) out += used + 1 + word.size() > kWidth - kColumn ? (used = 0, "\n") : (++used, " ");
+      out += word;
+    }
+    return out;
+  }
+};
 
 std::string flag_name(const OptionRow& row) { return std::string("--") + row.name; }
 
@@ -120,6 +156,8 @@ std::string usage_text(const CLI::App& program, const CLI::ParseError& error) {
     const std::string name = word.substr(0, word.find('=')), meant = nearest_option(command, name);
     return "unknown option: " + name + (meant.empty() ? "" : ", is " + meant + " meant?");
   }
+  if (unknown.empty() && command.get_parent() == nullptr && command.get_subcommands().empty())
+    return "no command was given";
   if (unknown.empty() || unknown.front().starts_with('-')) return error.what();
   const bool has_commands = !command.get_subcommands([](const CLI::App*) { return true; }).empty();
   return (has_commands ? "unknown command: " : "unexpected argument: ") + unknown.front();
@@ -170,8 +208,7 @@ Action parse_command_line(int argc, char** argv) {
   CLI::App program("Compiles a GPT into static programs with planned memory and trains it on CPUs.", "lamina");
   program.set_version_flag("--version", std::string("lamina ") + kVersion, "print the version");
   program.require_subcommand(1);
-  program.get_formatter()->column_width(34);
-  program.get_formatter()->label("REQUIRED", "(required)");
+  program.formatter(std::make_shared<Formatter>());
   Action action;
   const Command root(program, action);
   add_train(root);

@@ -2,6 +2,7 @@
 #include "migrate/convert.h"
 
 #include <map>
+#include <utility>
 
 #include "command.h"
 #include "signals.h"
@@ -49,9 +50,10 @@ void throw_if_stopped() {
 std::string counted(const Conversion& done) {
   std::map<std::string, int64_t> counts;
   for (const Converted& tensor : done.tensors) ++counts[tensor.operation];
-  std::string out;
+  std::string out = fmt::format("{} written", done.tensors.size());
+  const char* separator = ": ";
   for (const auto& [operation, count] : counts)
-    out += fmt::format("{}{} {}", out.empty() ? "" : "; ", operation, count);
+    out += fmt::format("{}{} {}", std::exchange(separator, "; "), operation, count);
   return out;
 }
 
@@ -63,6 +65,7 @@ void tell(const Options& options, const Conversion& done) {
       done.format_to, done.names_to);
   say("{}", done.report.text());
   say("{}", counted(done));
+  if (!done.optimizer.empty()) say("{}", done.optimizer);
 }
 
 int run(const Options& options) {

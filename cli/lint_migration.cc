@@ -16,7 +16,7 @@ std::string finding_text(const Finding& finding) {
   std::string where = finding.place.file;
   if (finding.place.line > 0) where += fmt::format(":{}", finding.place.line);
   if (!finding.place.name.empty()) where += ": " + plain_or_quoted(finding.place.name);
-  return fmt::format("{}: {}: {} [{}]\n    else: {}\n    PyTorch: {}\n    MindSpore: {}\n", where,
+  return fmt::format("{}: {}: {} [{}]\n    otherwise: {}\n    PyTorch: {}\n    MindSpore: {}\n", where,
                      severity_name(finding.severity), plain_or_quoted(finding.what), finding.rule->id,
                      finding.rule->consequence, plain_or_quoted(finding.pytorch), plain_or_quoted(finding.mindspore));
 }

@@ -26,9 +26,10 @@ Witness run_witness(const std::string& engine, const std::string& model, const M
   write_witness(given, config, {.path = given, .engine = engine, .unit = 1.0, .hash = inputs.hash(), .inputs = inputs});
   const Json task{
       {"model", std::filesystem::absolute(model).string()}, {"inputs", given}, {"out", out}, {"threads", threads}};
-  const std::string python =
-      torch ? python_of("LAMINA_TORCH_PYTHON", "torch") : python_of("LAMINA_MINDSPORE_PYTHON", "mindspore");
-  run_command(fmt::format("{} as a witness of {}", engine, model), {python, worker, task.dump()});
+  const char* variable = torch ? "LAMINA_TORCH_PYTHON" : "LAMINA_MINDSPORE_PYTHON";
+  run_command(fmt::format("{} as a witness of {}", engine, model), {python_of(variable, engine), worker, task.dump()},
+              fmt::format("{} names a Python that has {} (tools/setup-venv.sh {} makes one)", variable,
+                          torch ? "torch and transformers" : "mindspore", engine));
   return read_witness(out, config);
 }
 

@@ -126,9 +126,9 @@ Json Worker::finish() {
   return last;
 }
 
-void run_command(const std::string& what, const std::vector<std::string>& command) {
+void run_command(const std::string& what, const std::vector<std::string>& command, const std::string& hint) {
   const int status = wait_for(spawn(what, command, {}, -1, -1));
-  if (status != 0) throw_error(ErrorCode::io, "{} failed: {}: {}", what, command[0], ending(status));
+  if (status != 0) throw Error(ErrorCode::io, fmt::format("{} failed: {}: {}", what, command[0], ending(status)), hint);
 }
 
 }  // namespace lamina::cli

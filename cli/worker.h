@@ -34,7 +34,7 @@ class Worker {
   std::string said_;  // what it has said and nobody has read
 };
 
-// Runs a command to its end. Throws Error(io) that names `what` where it does not end with 0.
-void run_command(const std::string& what, const std::vector<std::string>& command);
+// Runs a command to its end. Throws Error(io) that names `what`, with the hint, where it does not end with 0.
+void run_command(const std::string& what, const std::vector<std::string>& command, const std::string& hint = {});
 
 }  // namespace lamina::cli

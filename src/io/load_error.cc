@@ -1,5 +1,6 @@
 #include "io/load_error.h"
 
+#include <algorithm>
 #include <map>
 
 namespace lamina {
@@ -20,7 +21,10 @@ void throw_problems(const std::string& path, const std::vector<NameProblem>& pro
   }
   if (problems.size() > kLines) table.push_back(fmt::format("… and {} more", problems.size() - kLines));
   if (hidden > 0) text += fmt::format("; and {} more", hidden);
-  throw LoadError(ErrorCode::invalid, text, std::move(table));
+  const bool extra = std::any_of(problems.begin(), problems.end(),
+                                 [](const NameProblem& problem) { return problem.kind == ProblemKind::extra; });
+  throw LoadError(ErrorCode::invalid, text, std::move(table),
+                  extra ? "lamina convert --allow PATTERN leaves tensors behind that are no part of the model" : "");
 }
 
 }  // namespace lamina

@@ -12,8 +12,8 @@ namespace lamina {
 
 class LoadError : public Error {
  public:
-  LoadError(ErrorCode code, const std::string& text, std::vector<std::string> table)
-      : Error(code, text), table_(std::move(table)) {}
+  LoadError(ErrorCode code, const std::string& text, std::vector<std::string> table, std::string hint = {})
+      : Error(code, text, std::move(hint)), table_(std::move(table)) {}
   const std::vector<std::string>& table() const { return table_; }  // at most some 200 lines
 
  private:

@@ -207,7 +207,13 @@ Conversion convert(const ConvertRequest& request, const std::function<void()>& p
   std::vector<PlannedTensor> planned = plan_conversion(weights.tensors(), targets, target.dtype);
   const size_t of_model = planned.size();
   std::optional<OptimizerState> state;
-  if (request.optimizer) state = read_optimizer(request.from, weights, source);
+  if (request.optimizer) {
+    state = read_optimizer(request.from, weights, source);
+    out.optimizer =
+        fmt::format("the optimizer's state: moments of {} tensors, {} updates", state->m.size(), state->step);
+  } else if (has_optimizer(request.from, weights)) {
+    out.optimizer = "the optimizer's state stays behind: --optimizer moves it";
+  }
   if (state && is_mindspore(target))
     for (PlannedTensor& tensor : plan_mindspore_state(*state, targets)) planned.push_back(std::move(tensor));
   StagedFolder folder(request.to);

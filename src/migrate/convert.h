@@ -55,6 +55,7 @@ struct Conversion {
   std::vector<Converted> tensors;  // of the model
   std::vector<Converted> state;    // moments and step of the optimizer
   std::string tied;                // a head of the source that equals the table; or empty
+  std::string optimizer;           // what became of the optimizer's state, for people; empty: there is none
   LoadReport report;
   std::map<std::string, int64_t> non_finite;  // numbers of NaN and infinity by tensor of the target
   std::vector<std::string> warnings;

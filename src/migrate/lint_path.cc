@@ -70,7 +70,11 @@ void lint_path(const std::string& path, LintReport& report) {
   } else if (path.ends_with(".json") && !path.ends_with(".index.json")) {
     lint_config_file(path, report);
   } else {
-    lint_weights(path, std::nullopt, report);
+    try {
+      lint_weights(path, std::nullopt, report);
+    } catch (const Error& error) {
+      throw Error(error.code(), error.what(), "other files that are looked at are scripts named .py and config.json");
+    }
   }
 }
 

@@ -134,16 +134,18 @@ class ScriptLinter {
     return lists(row.values, literal(*argument), ' ') && (row.when == When::value || call.dropped);
   }
 
-  // The value that stands at a place whose meaning differs, by its name: what was kept is 1 - p.
+  // The value that stands at a place whose meaning differs, by its name: what was kept is 1 - p, if it was meant so.
   void write_out(const CallRule& row, const PyCall& call) {
-    std::string p = literal(*argument_of(row, call));
+    const std::string value = literal(*argument_of(row, call));
+    std::string p = "p=" + value;
     if (row.argument == "keep_prob") {
       double kept = 0.0;
-      const auto [end, error] = std::from_chars(p.data(), p.data() + p.size(), kept);
-      const bool known = error == std::errc() && end == p.data() + p.size();
-      p = known ? fmt::format("{:.15g}", 1.0 - kept) : "1 - (" + p + ")";
+      const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), kept);
+      const bool known = error == std::errc() && end == value.data() + value.size();
+      p = fmt::format("p={} keeps what it does now; p={} if that share was to be dropped",
+                      known ? fmt::format("{:.15g}", 1.0 - kept) : "1 - (" + value + ")", value);
     }
-    found_.back().pytorch = found_.back().mindspore = p.size() <= kLongest ? "p=" + p : "p by its name";
+    found_.back().pytorch = found_.back().mindspore = value.size() <= kLongest ? p : "p by its name";
   }
 
   // ---- the script as a whole

@@ -22,6 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char *kLaminaFile = "optimizer.safetensors", *kTorchFile = "optimizer.pt";
 constexpr double kMostUpdates = 0x1p24;  // every whole number up to here is one of fp32, as PyTorch keeps it
 
 using Names = std::pair<std::string, std::string>;  // of the moments of one tensor
@@ -224,6 +225,25 @@ OptimizerState read_lamina(const Stock& stock, const std::string& folder, const 
   return out;
 }
 
+// Where the state lies; one of the three, or none.
+struct Place {
+  Names fronts = {};       // among the weights, by name
+  bool by_number = false;  // among the weights, by the place of a parameter: nanoGPT's
+  std::string file = {};   // beside them
+};
+
+Place find_place(const std::string& from, const ModelWeights& weights, const Stock& beside) {
+  const ModelTensor& first = weights.tensors().front();
+  for (const Names& fronts : {Names{"adam_m.", "adam_v."}, {"moment1.", "moment2."}, {"exp_avg.", "exp_avg_sq."}})
+    if (first.stored != nullptr && beside.has(fronts.first + first.stored->name)) return {.fronts = fronts};
+  if (beside.has("optimizer.state.0.exp_avg")) return {.by_number = true};
+  std::error_code ignored;
+  const fs::path folder = fs::is_directory(from, ignored) ? fs::path(from) : fs::path(from).parent_path();
+  for (const char* name : {kLaminaFile, kTorchFile})
+    if (const std::string path = (folder / name).string(); path_exists(path)) return {.file = path};
+  return {};
+}
+
 PlannedTensor number_tensor(const std::string& name, const std::string& dtype, const std::vector<int64_t>& shape,
                             std::vector<std::byte> bytes) {
   return {.target = {name, dtype, shape}, .from = {}, .moves = {}, .constant = std::move(bytes), .operation = "step"};
@@ -248,27 +268,27 @@ void append(std::vector<PlannedTensor>& out, std::vector<PlannedTensor> more) {
 
 OptimizerState read_optimizer(const std::string& from, const ModelWeights& weights, const ModelConfig& config) {
   const Stock beside(weights.files(), from);
+  const Place place = find_place(from, weights, beside);
   const std::vector<ModelTensor>& tensors = weights.tensors();
-  for (const Names& fronts : {Names{"adam_m.", "adam_v."}, {"moment1.", "moment2."}, {"exp_avg.", "exp_avg_sq."}})
-    if (tensors[0].stored != nullptr && beside.has(fronts.first + tensors[0].stored->name))
-      return read_named(beside, fronts, tensors);
-  if (beside.has("optimizer.state.0.exp_avg"))
-    return read_torch(beside, "optimizer.", in_order_of_files(tensors, weights.files()));
-  std::error_code ignored;
-  const fs::path folder = fs::is_directory(from, ignored) ? fs::path(from) : fs::path(from).parent_path();
-  for (const bool torch : {false, true}) {
-    const std::string path = (folder / (torch ? "optimizer.pt" : "optimizer.safetensors")).string();
-    if (!path_exists(path)) continue;
-    auto file = std::make_unique<TensorFile>(path);
-    const Stock stock({file.get(), 1}, path);
-    OptimizerState out = torch ? read_torch(stock, "", tensors) : read_lamina(stock, folder.string(), config);
-    out.file = std::move(file);
-    return out;
-  }
-  throw_error(
-      ErrorCode::invalid,
-      "no optimizer state: {}: expected moments beside the weights, optimizer.safetensors or optimizer.pt, got none",
-      from);
+  if (!place.fronts.first.empty()) return read_named(beside, place.fronts, tensors);
+  if (place.by_number) return read_torch(beside, "optimizer.", in_order_of_files(tensors, weights.files()));
+  if (place.file.empty())
+    throw Error(ErrorCode::invalid,
+                fmt::format("no optimizer state: {}: expected moments beside the weights, {} or {}, got none", from,
+                            kLaminaFile, kTorchFile),
+                "a run of lamina train keeps it in checkpoints/step-N");
+  auto file = std::make_unique<TensorFile>(place.file);
+  const Stock stock({file.get(), 1}, place.file);
+  OptimizerState out = place.file.ends_with(kTorchFile)
+                           ? read_torch(stock, "", tensors)
+                           : read_lamina(stock, fs::path(place.file).parent_path().string(), config);
+  out.file = std::move(file);
+  return out;
+}
+
+bool has_optimizer(const std::string& from, const ModelWeights& weights) {
+  const Place place = find_place(from, weights, Stock(weights.files(), from));
+  return place.by_number || !(place.fronts.first + place.file).empty();
 }
 
 std::vector<PlannedTensor> plan_mindspore_state(const OptimizerState& state, const std::vector<TargetTensor>& targets) {

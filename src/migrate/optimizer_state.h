@@ -27,6 +27,8 @@ struct OptimizerState {
 // Of a model whose weights were opened from `from`. Throws Error(invalid) where there is none, or it is not whole.
 OptimizerState read_optimizer(const std::string& from, const ModelWeights& weights, const ModelConfig& config);
 
+bool has_optimizer(const std::string& from, const ModelWeights& weights);
+
 // The state as tensors beside those of a model, under MindSpore's names.
 std::vector<PlannedTensor> plan_mindspore_state(const OptimizerState& state, const std::vector<TargetTensor>& targets);
 

@@ -31,6 +31,9 @@ VerifyInputs seeded_inputs(const ModelConfig& config, int64_t vocab_size, int64_
   constexpr double kOperations = 2.4e10;  // of a pass forward and back: half a minute on one core
   constexpr int64_t kRows = 2, kMost = 64;
   int64_t seq = tokens;
+  if (seq > config.n_positions)
+    throw_error(ErrorCode::invalid, "tokens out of range: --tokens: expected at most {} (n_positions), got {}",
+                config.n_positions, seq);
   if (seq == 0) {
     const double fit = kOperations / 6.0 / static_cast<double>(kRows * parameter_count(config));
     seq = std::min(static_cast<int64_t>(std::clamp(fit, 4.0, static_cast<double>(kMost))), config.n_positions);

@@ -1,5 +1,7 @@
 #include "migrate/verify_model.h"
 
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -44,6 +46,8 @@ VerifyModel load_verify_model(const std::string& path, const std::string& config
     to.reserve(static_cast<size_t>(specs[i].shape.elements()));
     for (int64_t k = 0; k < K; ++k)
       for (int64_t n = 0; n < N; ++n) to.push_back(from[k * stride_k + n * stride_n]);
+    const auto count = std::count_if(to.begin(), to.end(), [](float x) { return !std::isfinite(x); });
+    if (count > 0) out.warnings.push_back(fmt::format("{}: {} holds {} NaN or infinity", path, specs[i].name, count));
   });
   return out;
 }

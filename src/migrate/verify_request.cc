@@ -67,7 +67,7 @@ void compare_witness(const VerifyRequest& request, const VerifyOptions& options,
   if (witness.inputs && !given) out.inputs = *witness.inputs;
   check_same_inputs(witness, out.inputs, request.lr);
   out.report = verify_witness(a, witness, out.inputs, options);
-  out.b = file ? request.witness : witness.engine;
+  out.b = file ? request.witness : fmt::format("{} in {}", request.b.empty() ? request.a : request.b, witness.engine);
 }
 
 Json number(double x) { return std::isfinite(x) ? Json(x) : Json(nullptr); }

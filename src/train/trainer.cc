@@ -215,6 +215,7 @@ class Run {
                              100.0 * compiled.recompute.chosen.slowdown));
     if (session_->threads() < cpu_count())
       hooks_.say(fmt::format("warning: {} of {} processors stay idle", cpu_count() - session_->threads(), cpu_count()));
+    if (options_.weight_decay == 0.0) return;
     hooks_.say(fmt::format("weight decay {} on {}", options_.weight_decay, decay_text(specs_, true)));
     hooks_.say(fmt::format("no weight decay on {}", decay_text(specs_, false)));
   }

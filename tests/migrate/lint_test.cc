@@ -116,8 +116,10 @@ TEST(Lint, DropoutIsWrittenOutAsTheShareDroppedAndKept) {  // case M12
   EXPECT_EQ(dropout.place.name, "attn_pdrop");
   EXPECT_EQ(dropout.pytorch, "nn.Dropout(p=0.1)");
   EXPECT_EQ(dropout.mindspore, "nn.Dropout(p=0.1); keep_prob=0.9 for the primitive ops.Dropout");
-  EXPECT_EQ(only(lint(Kind::script, "ms: nn.Dropout(0.9)"), "dropout-positional").mindspore, "p=0.1");
-  EXPECT_EQ(only(lint(Kind::script, "ms: nn.Dropout(rate)"), "dropout-positional").pytorch, "p=1 - (rate)");
+  EXPECT_EQ(only(lint(Kind::script, "ms: nn.Dropout(0.9)"), "dropout-positional").mindspore,
+            "p=0.1 keeps what it does now; p=0.9 if that share was to be dropped");
+  EXPECT_EQ(only(lint(Kind::script, "ms: nn.Dropout(rate)"), "dropout-positional").pytorch,
+            "p=1 - (rate) keeps what it does now; p=rate if that share was to be dropped");
   EXPECT_EQ(only(lint(Kind::script, "pt: nn.Dropout(0.1)"), "dropout-positional").mindspore, "p=0.1");
 }
 

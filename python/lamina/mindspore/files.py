@@ -286,4 +286,7 @@ def save_config(config, folder, dtype):
 def config_beside(path):
     """The config of a folder, or of the folder that a file lies in."""
     path = Path(path)
+    if path.is_file() and not (path.parent / "config.json").is_file():
+        raise Error("invalid", f"no config.json beside {path}: expected a model folder, got a file alone (lamina convert {path.name} "
+                               "FOLDER --to mindspore makes a folder of it)")
     return GPT2Config.from_pretrained(path if path.is_dir() or not path.exists() else path.parent)

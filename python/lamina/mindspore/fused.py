@@ -158,7 +158,7 @@ class FusedGPT2Layer(GPT2Layer):
         super().__init__(config, index, precision, seed)
         self.attend, self.feed = AttentionCell(config).forward, MlpCell(config).forward
         self.drops = config.attn_pdrop > 0.0 or config.resid_pdrop > 0.0
-        self.seed, self.none = Seed(), Tensor([0, 0], mstype.int32)
+        self.draw, self.none = Seed() if self.drops else None, Tensor([0, 0], mstype.int32)
         attention = [config.n_head, scale_of(config, index), config.layer_norm_epsilon, config.attn_pdrop, config.resid_pdrop]
         mlp = [config.layer_norm_epsilon, float(config.tanh), config.resid_pdrop]
         self.attention_settings = [Tensor([*attention, training], mstype.float64) for training in (0.0, 1.0)]
@@ -167,7 +167,7 @@ class FusedGPT2Layer(GPT2Layer):
     def construct(self, x, mask, seq):
         a, m = self.attention, self.mlp
         mode = 1 if self.training and self.drops else 0
-        seed = self.seed() if mode == 1 else self.none
+        seed = self.draw() if mode == 1 else self.none
         x = self.attend(x, self.ln_1.gamma, self.ln_1.beta, a.q.weight, a.q.bias, a.k.weight, a.k.bias, a.v.weight, a.v.bias,
                         a.proj.weight, a.proj.bias, mask[1], seed, self.attention_settings[mode])[0]
         return self.feed(x, self.ln_2.gamma, self.ln_2.beta, m.fc.weight, m.fc.bias, m.proj.weight, m.proj.bias, seed,

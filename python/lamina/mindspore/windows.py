@@ -38,7 +38,7 @@ def permutation(n, key, i):
 
 
 def open_ids(path, vocab_size):
-    """All ids of a token file of llm.c (with a header) or nanoGPT (u16), checked."""
+    """All ids of a token file of llm.c (with a header) or nanoGPT (u16, named .bin), checked."""
     path = Path(path)
     try:
         data = np.memmap(path, np.uint8, "r") if path.stat().st_size else np.empty(0, np.uint8)
@@ -56,6 +56,9 @@ def open_ids(path, vocab_size):
             raise Error("invalid", f"bad token file: {path}: its header says {count} ids of {size} bytes, expected {count * size} "
                                    f"bytes after it, got {len(data) - HEADER_BYTES}")
         ids = data[HEADER_BYTES:].view(kind)
+    elif path.suffix != ".bin":
+        raise Error("invalid", f"not a token file: {path}: expected a header of llm.c, or a file of u16 ids named .bin, got neither "
+                               f"(lamina tokenize encode --file {path.name} --out data.bin makes ids of a text)")
     elif len(data) % 2:
         raise Error("invalid", f"bad token file: {path}: size, expected a multiple of 2 bytes (u16), got {len(data)}")
     else:
