@@ -43,7 +43,7 @@ class TensorLinter {
     if (content_.format == "mindspore-ckpt") add("ckpt-format", "", "a .ckpt of MindSpore");
     if (table_ && head_) add("stored-head", *head_, "a head beside the table" + tie_text());
     for (auto& [rule, count] : counts_)
-      if (count.number > 1) found_[count.at].what += fmt::format(", and {} more tensors", count.number - 1);
+      if (count.number > 1) found_[count.at].what += fmt::format(" ({} tensors)", count.number);
     return std::move(found_);
   }
 

@@ -139,8 +139,8 @@ TEST(Lint, ConfigValuesAreInTheSettings) {
 
 TEST(Lint, TensorsAreCountedPerRule) {
   const auto found = lint(Kind::tensors, "h.0.attn.c_proj.weight F16 4 4\nh.1.attn.c_proj.weight F16 4 4\nx F16 3");
-  EXPECT_EQ(only(found, "weight-layout").what, "square: its shape does not say which way it lies, and 1 more");
-  EXPECT_EQ(only(found, "sixteen-bit-weights").what, "F16, and 2 more");
+  EXPECT_EQ(only(found, "weight-layout").what, "square: its shape does not say which way it lies (2 tensors)");
+  EXPECT_EQ(only(found, "sixteen-bit-weights").what, "F16 (3 tensors)");
   EXPECT_EQ(only(found, "weight-layout").place.name, "h.0.attn.c_proj.weight");
 }
 
