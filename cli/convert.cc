@@ -1,10 +1,12 @@
 // lamina convert: a model from one format and naming into another, with an account of every tensor.
 #include "migrate/convert.h"
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
 #include "command.h"
+#include "io/quote.h"
 #include "signals.h"
 #include "train/options.h"
 
@@ -59,8 +61,13 @@ std::string counted(const Conversion& done) {
 
 void tell(const Options& options, const Conversion& done) {
   for (const std::string& warning : done.warnings) say("warning: {}", warning);
-  for (const std::string& name : done.report.allowed) say("left behind, as allowed: {}", name);
-  for (const auto& [name, count] : done.non_finite) say("warning: {}: {} numbers are NaN or infinite", name, count);
+  constexpr size_t kShown = 20;
+  const std::vector<std::string>& allowed = done.report.allowed;
+  for (size_t i = 0; i < std::min(kShown, allowed.size()); ++i)
+    say("left behind, as allowed: {}", plain_or_quoted(allowed[i]));
+  if (allowed.size() > kShown) say("left behind, as allowed: {} more", allowed.size() - kShown);
+  for (const auto& [name, count] : done.non_finite)
+    say("warning: {}: {} numbers are NaN or infinite", plain_or_quoted(name), count);
   say("{} ({}, names of {}) -> {} ({}, names of {})", options.from, done.format_from, done.names_from, options.to,
       done.format_to, done.names_to);
   say("{}", done.report.text());

@@ -147,6 +147,7 @@ class Matcher {
   NameMatch run() {
     for (size_t i = 0; i < tensors_.size(); ++i) place(i);
     count_layers();
+    take_head_for_table();
     collect_wanted();
     check_head();
     for (size_t i = 0; i < tensors_.size(); ++i)
@@ -201,6 +202,14 @@ class Matcher {
     used_.insert(i);
     const auto [at, fresh] = found_.emplace(wanted, i);
     if (!fresh) problem(ProblemKind::doubled, "{} and {} are the same tensor", quoted_name(at->second), quoted_name(i));
+  }
+
+  // What saves a tied tensor once may keep the head's name of the two: safetensors' save_model takes the first by
+  // letters.
+  void take_head_for_table() {
+    const auto head = found_.find(head_);
+    if (!config_.tie_word_embeddings || head_.empty() || head == found_.end()) return;
+    if (found_.emplace(vocabulary_.profile.token, head->second).second) found_.erase(head);
   }
 
   // "h.3.*, h.4.*, … (7 in all)" of the first few layers.

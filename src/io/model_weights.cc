@@ -66,13 +66,14 @@ void give(const ParameterView& view, int64_t elements, const float* data, Room& 
 
 // Parts of a dictionary that training programs save beside a model, and what MindSpore's optimizers and loss-scale
 // cells put among the weights.
-constexpr std::string_view kStateRoots[] = {"optimizer",    "optimizer_state_dict",
-                                            "lr_scheduler", "scheduler",
-                                            "scaler",       "opt_param_scheduler",
-                                            "rng_state",    "adam_m",
-                                            "adam_v",       "moment1",
-                                            "moment2",      "exp_avg",
-                                            "exp_avg_sq",   "max_exp_avg_sq"};
+constexpr std::string_view kStateRoots[] = {"optimizer",       "optimizer_state_dict",
+                                            "lr_scheduler",    "scheduler",
+                                            "scaler",          "opt_param_scheduler",
+                                            "rng_state",       "adam_m",
+                                            "adam_v",          "moment1",
+                                            "moment2",         "exp_avg",
+                                            "exp_avg_sq",      "max_exp_avg_sq",
+                                            "optimizer_states"};
 constexpr std::string_view kStateNames[] = {
     "global_step", "learning_rate", "beta1_power",           "beta2_power",
     "state_step",  "scale_sense",   "current_iterator_step", "last_overflow_iterator_step",
@@ -129,13 +130,13 @@ std::vector<std::string> LoadReport::loading() const {
 std::string LoadReport::text() const {
   std::string out = summary();
   std::string separator = "; taken off the names: ";
-  for (const std::string& front : removed) out += std::exchange(separator, ", ") + front;
+  for (const std::string& front : removed) out += std::exchange(separator, ", ") + plain_or_quoted(front);
   std::set<std::string> constants;
   for (const std::string& name : ignored) constants.insert(without_layer(name));
   separator = "; ignored, as they are constants: ";
-  for (const std::string& name : constants) out += std::exchange(separator, ", ") + name;
+  for (const std::string& name : constants) out += std::exchange(separator, ", ") + plain_or_quoted(name);
   if (!state.empty())
-    out += fmt::format("; {} tensors of the state of training, {} among them", state.size(), state[0]);
+    out += fmt::format("; {} tensors of the state of training, {} among them", state.size(), plain_or_quoted(state[0]));
   return out;
 }
 

@@ -314,7 +314,8 @@ class Machine {
     push({.kind = PickleKind::callable, .text = *at});
   }
 
-  // OrderedDict(), OrderedDict([(key, value), …]), defaultdict(factory), set([…]) are made here; all else stays a call.
+  // OrderedDict(), OrderedDict([(key, value), …]), defaultdict(factory), Counter({…}), set([…]) are made here; all else
+  // stays a call.
   void reduce() {
     const PickleId arguments = pop(), function = pop();
     if (node(function).kind != PickleKind::callable || node(arguments).kind != PickleKind::tuple)
@@ -326,6 +327,8 @@ class Machine {
         fail(fmt::format("REDUCE: expected a list for {}, got other values", name));
       return push_items(PickleKind::list, given.empty() ? std::vector<PickleId>() : node(given[0]).items);
     }
+    if (name == "collections.Counter" && given.size() == 1 && node(given[0]).kind == PickleKind::dict)
+      return push_items(PickleKind::dict, std::vector<PickleId>(node(given[0]).items));
     if (name != "collections.OrderedDict" && name != "collections.defaultdict")
       return push_items(PickleKind::call, {function, arguments});
     std::vector<PickleId> items;

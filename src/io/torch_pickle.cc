@@ -35,6 +35,7 @@ constexpr std::string_view kCallables[] = {"torch._utils._rebuild_tensor_v2",
                                            "torch.storage.UntypedStorage",
                                            "collections.OrderedDict",
                                            "collections.defaultdict",
+                                           "collections.Counter",
                                            "builtins.set",
                                            "builtins.frozenset",
                                            "builtins.dict",
@@ -93,7 +94,7 @@ class TreeReader {
       case PickleKind::callable: return add(name, std::string(node.text));
       case PickleKind::call: return walk_call(node, name, depth);
       case PickleKind::big_integer: fail(node, "expected a whole number of 64 bits, got a longer one");
-      case PickleKind::bytes: fail(node, "expected tensors, numbers and texts, got bytes");
+      case PickleKind::bytes: return add(name, std::string("bytes"));
       case PickleKind::persistent: fail(node, "expected a tensor, got a bare storage");
     }
   }
@@ -164,6 +165,7 @@ class TreeReader {
     if (function == "torch.Size") return walk(arguments(call, 1)[0], name, depth + 1);
     if (function == "torch.device") return add_device(call, name);
     if (function.ends_with(".multiarray.scalar")) return add_scalar(call, name);
+    if (function == "_codecs.encode") return add(name, std::string("bytes"));  // as protocol 2 has them
     fail(call, fmt::format("expected a tensor, a container or a number, got a call of {}", function));
   }
 

@@ -51,6 +51,8 @@ void lint_folder(const fs::path& folder, LintReport& report) {
       lint_weights(folder.string(), config, report);
       break;
     }
+  if (const fs::path file = folder / "optimizer.pt"; is_file(file))
+    add(lint_tensors(TensorFile(file.string()).content(), std::nullopt, file.string()), file.string(), report);
   if (report.files.size() == before)
     throw_error(ErrorCode::io, "nothing to look at: {}, expected a config.json or weights in the folder, got neither",
                 folder.string());

@@ -60,6 +60,7 @@ class Walk {
   void run() {
     for (at_ = 0; at_ < tokens_.size();) {
       if (open_.empty() && starts_statement(at_)) {
+        statement_ = at_;
         if (is(at_, "import") || is(at_, "from")) {
           imports();
           continue;
@@ -90,7 +91,24 @@ class Walk {
   bool starts_statement(size_t at) const {
     if (at == 0) return true;
     const PyToken& before = tokens_[at - 1];
-    return before.kind == PyToken::newline || before.word == ";" || before.word == ":";
+    return before.kind == PyToken::newline || before.word == ";" || (before.word == ":" && opens_block(statement_));
+  }
+
+  // Whether a colon ends a header there: after other words it begins a type, or the body of a lambda.
+  bool opens_block(size_t at) const {
+    constexpr std::string_view kHeaders[] = {"if",     "elif",    "else",  "for", "while", "with", "try",
+                                             "except", "finally", "class", "def", "async", "case", "match"};
+    return std::find(std::begin(kHeaders), std::end(kHeaders), tokens_[at].word) != std::end(kHeaders);
+  }
+
+  // Behind the type of `NAME: TYPE = VALUE`; `at` itself where there is none.
+  size_t skip_type(size_t at) const {
+    if (!is(at, ":")) return at;
+    for (int depth = 0; !ends_statement(at) && !(depth == 0 && is(at, "=")); ++at) {
+      if (is(at, "(") || is(at, "[") || is(at, "{")) ++depth;
+      if (is(at, ")") || is(at, "]") || is(at, "}")) --depth;
+    }
+    return at;
   }
 
   bool ends_statement(size_t at) const {
@@ -149,6 +167,7 @@ class Walk {
     }
     size_t at = at_;
     const std::string target = path_from(at);
+    if (!opens_block(at_)) at = skip_type(at);
     if (!is(at, "=")) return;
     size_t end = at + 1;
     std::string value;
@@ -179,7 +198,7 @@ class Walk {
     if (meaning.empty()) call.callee = dot != std::string::npos ? path.substr(dot) : (method ? "." : "") + path;
     pending_ = script_.calls.size();
     script_.calls.push_back(std::move(call));
-    pending_starts_ = open_.empty() && starts_statement(begin);
+    pending_starts_ = open_.empty() && begin == statement_;
   }
 
   void punctuation() {
@@ -220,6 +239,7 @@ class Walk {
   PyScript& script_;
   const std::vector<PyToken>& tokens_;
   size_t at_ = 0;
+  size_t statement_ = 0;                      // where the one at hand begins
   std::map<std::string, std::string> bound_;  // name to what it means; relative imports begin with a dot
   std::vector<Open> open_;
   std::optional<size_t> pending_;  // the call whose bracket comes next

@@ -215,7 +215,9 @@ class ScriptLinter {
       if (torch && decay == nullptr && !in_groups && !has_star(call))
         add("adamw-settings", call.line, call.written + "(...): no weight_decay: 0.01");
       if (parameters == nullptr || (decay != nullptr && is_one_of(literal(*decay), {"0", "0.0"}))) continue;
-      const std::string text = literal(*parameters);
+      std::string text = literal(*parameters);
+      if (text.starts_with("list(") || (text.starts_with("filter(") && text.find("requires_grad") != std::string::npos))
+        text.pop_back();  // the bracket: all of them still
       for (const std::string_view all : {".parameters()", ".trainable_params()", ".get_parameters()"})
         if (text.ends_with(all)) add("decay-groups", call.line, call.written + "(...): biases and LayerNorm decay too");
     }
@@ -230,6 +232,39 @@ class ScriptLinter {
            value > 65504.0;
   }
 
+  // "-1e9" at `at`, alone or as what a call is made of: torch.tensor(-1e9).
+  bool is_large_negative(size_t begin, size_t at, size_t end) const {
+    const auto& tokens = script_.tokens;
+    return at + 1 < end && tokens[at].word == "-" && beyond_fp16(at + 1) &&
+           (at == begin || tokens[at - 1].word == "(") && (at + 2 == end || is_one_of(tokens[at + 2].word, {")", ","}));
+  }
+
+  // Whether the factor that ends (step -1) or begins (step 1) at `at` names a mask.
+  bool names_mask(size_t at, int step) const {
+    const auto& tokens = script_.tokens;
+    const std::string_view open = step > 0 ? "(" : ")", close = step > 0 ? ")" : "(";
+    int depth = 0;
+    for (; at < tokens.size(); at += static_cast<size_t>(step)) {
+      const PyToken& token = tokens[at];
+      if (token.kind == PyToken::name && token.word.find("mask") != std::string_view::npos) return true;
+      if (token.word == open) ++depth;
+      if (token.word == close) --depth;
+      const bool part = token.kind == PyToken::name || token.word == "." || token.word == close || depth > 0;
+      if (!part || depth < 0 || token.kind == PyToken::newline) return false;
+    }
+    return false;
+  }
+
+  // A product of a mask and the negative number at `at`, which may stand in brackets.
+  bool times_a_mask(size_t at) const {
+    const auto& tokens = script_.tokens;
+    size_t before = at, behind = at + 2;
+    while (before > 0 && tokens[before - 1].word == "(") --before;
+    while (behind < tokens.size() && tokens[behind].word == ")") ++behind;
+    return (before > 1 && tokens[before - 1].word == "*" && names_mask(before - 2, -1)) ||
+           (behind + 1 < tokens.size() && tokens[behind].word == "*" && names_mask(behind + 1, 1));
+  }
+
   void mask_values() {
     if (import_of("torch|mindspore") == nullptr) return;
     const auto& tokens = script_.tokens;
@@ -237,14 +272,15 @@ class ScriptLinter {
       if (!is_one_of(last_part(call.callee), {"masked_fill", "masked_fill_", "where", "full", "full_like", "select"}))
         continue;
       for (const PyArgument& argument : call.arguments)
-        if (argument.end - argument.begin == 2 && tokens[argument.begin].word == "-" && beyond_fp16(argument.begin + 1))
-          add("mask-value", call.line,
-              call.written + "(...): -" + std::string(tokens[argument.begin + 1].word) + " is -inf in fp16");
+        for (size_t at = argument.begin; at < argument.end; ++at)
+          if (is_large_negative(argument.begin, at, argument.end))
+            add("mask-value", call.line,
+                call.written + "(...): -" + std::string(tokens[at + 1].word) + " is -inf in fp16");
     }
-    for (size_t i = 0; i + 2 < tokens.size(); ++i)
-      if (tokens[i].word == "*" && tokens[i + 1].word == "-" && beyond_fp16(i + 2))
+    for (size_t i = 0; i + 1 < tokens.size(); ++i)
+      if (tokens[i].word == "-" && beyond_fp16(i + 1) && times_a_mask(i))
         add("mask-value", tokens[i].line,
-            "a mask times -" + std::string(tokens[i + 2].word) + ", which is -inf in fp16");
+            "a mask times -" + std::string(tokens[i + 1].word) + ", which is -inf in fp16");
   }
 
   // The loss before a division by a number of accumulations at `at`.

@@ -72,6 +72,21 @@ class Stock {
                 expected, got);
   }
 
+  // The names of parameters in all groups of PyTorch's, where it was given named ones (since 2.6).
+  std::vector<std::string> parameter_names(const std::string& front) const {
+    std::vector<std::string> out;
+    for (size_t group = 0;; ++group) {
+      size_t place = 0;
+      for (;; ++place) {
+        const auto at = values_.find(fmt::format("{}param_groups.{}.param_names.{}", front, group, place));
+        const auto* name = at == values_.end() ? nullptr : std::get_if<std::string>(&at->second->value);
+        if (name == nullptr) break;
+        out.push_back(*name);
+      }
+      if (place == 0) return out;
+    }
+  }
+
   // The ids of parameters in each group of PyTorch's.
   std::vector<std::vector<int64_t>> groups(const std::string& front) const {
     std::vector<std::vector<int64_t>> out;
@@ -132,6 +147,23 @@ std::vector<ModelTensor> in_order_of_files(std::vector<ModelTensor> tensors, con
   return tensors;
 }
 
+// The same by names: a tensor's own, behind whatever wrappers the model was in.
+std::vector<int64_t> named_ids(const std::vector<ModelTensor>& tensors, const Stock& stock, const std::string& front,
+                               const std::vector<std::string>& names, const std::vector<int64_t>& ids) {
+  std::vector<int64_t> out;
+  for (const ModelTensor& tensor : tensors) {
+    const std::string& own = tensor.what.name;
+    const auto is_own = [&](const std::string& name) { return name == own || name.ends_with("." + own); };
+    const auto at = std::find_if(names.begin(), names.end(), is_own);
+    const auto count = std::count_if(names.begin(), names.end(), is_own);
+    if (count != 1 || names.size() != ids.size())
+      stock.fail(front + "param_groups", fmt::format("{} names, one of them {}", ids.size(), quote_text(own)),
+                 fmt::format("{} names, {} of them that", names.size(), count));
+    out.push_back(ids[static_cast<size_t>(at - names.begin())]);
+  }
+  return out;
+}
+
 // The id of each tensor among an optimizer's parameters. One group has them in the order of the model; of two groups
 // the first has the matrices and tables, as nanoGPT and HuggingFace's Trainer make them.
 std::vector<int64_t> torch_ids(const std::vector<ModelTensor>& tensors, const Stock& stock, const std::string& front) {
@@ -140,6 +172,8 @@ std::vector<int64_t> torch_ids(const std::vector<ModelTensor>& tensors, const St
     sizes.push_back(std::ssize(group));
     ids.insert(ids.end(), group.begin(), group.end());
   }
+  if (const std::vector<std::string> names = stock.parameter_names(front); !names.empty())
+    return named_ids(tensors, stock, front, names, ids);
   std::vector<size_t> order(tensors.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
   const int64_t matrices = std::count_if(tensors.begin(), tensors.end(), is_matrix);
@@ -228,7 +262,7 @@ OptimizerState read_lamina(const Stock& stock, const std::string& folder, const 
 // Where the state lies; one of the three, or none.
 struct Place {
   Names fronts = {};       // among the weights, by name
-  bool by_number = false;  // among the weights, by the place of a parameter: nanoGPT's
+  std::string front = {};  // among the weights, by the place of a parameter: nanoGPT's, PyTorch Lightning's
   std::string file = {};   // beside them
 };
 
@@ -236,7 +270,8 @@ Place find_place(const std::string& from, const ModelWeights& weights, const Sto
   const ModelTensor& first = weights.tensors().front();
   for (const Names& fronts : {Names{"adam_m.", "adam_v."}, {"moment1.", "moment2."}, {"exp_avg.", "exp_avg_sq."}})
     if (first.stored != nullptr && beside.has(fronts.first + first.stored->name)) return {.fronts = fronts};
-  if (beside.has("optimizer.state.0.exp_avg")) return {.by_number = true};
+  for (const char* front : {"optimizer.", "optimizer_state_dict.", "optimizer_states.0."})
+    if (beside.has(fmt::format("{}state.0.exp_avg", front))) return {.front = front};
   std::error_code ignored;
   const fs::path folder = fs::is_directory(from, ignored) ? fs::path(from) : fs::path(from).parent_path();
   for (const char* name : {kLaminaFile, kTorchFile})
@@ -271,7 +306,7 @@ OptimizerState read_optimizer(const std::string& from, const ModelWeights& weigh
   const Place place = find_place(from, weights, beside);
   const std::vector<ModelTensor>& tensors = weights.tensors();
   if (!place.fronts.first.empty()) return read_named(beside, place.fronts, tensors);
-  if (place.by_number) return read_torch(beside, "optimizer.", in_order_of_files(tensors, weights.files()));
+  if (!place.front.empty()) return read_torch(beside, place.front, in_order_of_files(tensors, weights.files()));
   if (place.file.empty())
     throw Error(ErrorCode::invalid,
                 fmt::format("no optimizer state: {}: expected moments beside the weights, {} or {}, got none", from,
@@ -288,7 +323,7 @@ OptimizerState read_optimizer(const std::string& from, const ModelWeights& weigh
 
 bool has_optimizer(const std::string& from, const ModelWeights& weights) {
   const Place place = find_place(from, weights, Stock(weights.files(), from));
-  return place.by_number || !(place.fronts.first + place.file).empty();
+  return !(place.fronts.first + place.front + place.file).empty();
 }
 
 std::vector<PlannedTensor> plan_mindspore_state(const OptimizerState& state, const std::vector<TargetTensor>& targets) {

@@ -94,7 +94,7 @@ def assert_nothing_written(tmp_path):
     (["bench"], ["--signature"]),
     (["bench", "ablation", "--only", "none"], ["--only", "fuse_accumulate", "none"]),
     (["frobnicate"], ["frobnicate"]),
-    ([], ["subcommand"]),
+    ([], ["no command"]),
 ])
 def test_wrong_usage(args, words, tmp_path):
     fails(2, words, *args, cwd=tmp_path)

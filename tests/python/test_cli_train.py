@@ -211,7 +211,8 @@ def test_saves_in_between_replace_the_model(tmp_path):
 def test_no_bar_where_there_is_no_terminal(tmp_path):
     config = write_config(tmp_path / "config.json")
     ids = write_ids(tmp_path / "ids.bin")
-    result = lamina("train", "--model", config, "--data", ids, "--out", tmp_path / "run", "--steps", "25", "--log-every", "10")
+    result = lamina("train", "--model", config, "--data", ids, "--out", tmp_path / "run", "--steps", "25", "--log-every", "10",
+                    "--weight-decay", "0.1")
     assert result.stdout == b"" and b"\r" not in result.stderr and b"\033" not in result.stderr
     steps = [line.split()[1] for line in result.stderr.decode().splitlines() if line.startswith("step ")]
     assert steps == ["1/25", "10/25", "20/25", "25/25"]

@@ -1,4 +1,5 @@
 """`lamina convert` on what other programs really write, and what they make of what it writes: transformers, torch, MindSpore."""
+import collections
 import json
 import os
 import shutil
@@ -11,7 +12,7 @@ import pytest
 import tiny
 import torch
 from mindspore_support import mindspore_python, needs_mindspore
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save_file, save_model
 from torch import nn
 from transformers import GPT2LMHeadModel
 
@@ -206,6 +207,72 @@ def test_moments_of_other_optimizers_are_named(tmp_path):
         train(model, optimizer, 1)
         saved(tmp_path / f"{number}.pt", model, optimizer)
         cli.fails(1, words, "convert", tmp_path / f"{number}.pt", tmp_path / "out", "--to", "hf", "--optimizer")
+
+
+@pytest.mark.tiny
+def test_moments_follow_the_names_that_the_optimizer_has(tmp_path):
+    """Named parameters in another order than the model's: shapes alone would fit other weights."""
+    torch.manual_seed(1)
+    model = OtherGPT()
+    named = sorted(model.named_parameters(), key=lambda pair: pair[0].replace("h.0", "h.9"))
+    optimizer = torch.optim.AdamW(named)
+    train(model, optimizer, 2)
+    saved(tmp_path / "ckpt.pt", model, optimizer)
+    cli.ok("convert", tmp_path / "ckpt.pt", tmp_path / "out", "--to", "mindspore", "--names", "nanogpt", "--optimizer")
+    state = load_file(tmp_path / "out" / "model.safetensors")
+    assert [name for name, _ in named] != [name for name, _ in model.named_parameters()]
+    for name, values in named:
+        assert torch.equal(state["adam_m." + name], optimizer.state[values]["exp_avg"]), name
+    checkpoint = torch.load(tmp_path / "ckpt.pt", weights_only=True)
+    checkpoint["optimizer"]["param_groups"][0]["param_names"][3] = "another"
+    torch.save(checkpoint, tmp_path / "other.pt")
+    cli.fails(1, ["param_groups", "one of them"], "convert", tmp_path / "other.pt", tmp_path / "no", "--to", "hf", "--optimizer")
+
+
+@pytest.mark.tiny
+@pytest.mark.parametrize("keys", [("model_state_dict", "optimizer_state_dict"), ("state_dict", "optimizer_states")])
+def test_checkpoints_of_tutorials_and_lightning(keys, tmp_path):
+    weights, key = stored(tmp_path / "a"), keys[1]
+    parameters = [nn.Parameter(value) for value in weights.values()]
+    optimizer = torch.optim.AdamW(parameters)
+    for parameter in parameters:
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    state = optimizer.state_dict()
+    counts = collections.Counter({2: 1})
+    torch.save({keys[0]: weights, key: [state] if key == "optimizer_states" else state, "epoch": 3,
+                "lr_scheduler": {"milestones": counts}, "rng": {"state": b"\x01\xff"}}, tmp_path / "a.pt")
+    cli.fails(1, ["no optimizer state", "optimizer.pt, got none"], "convert", tmp_path / "a", tmp_path / "x", "--to", "hf", "--optimizer")
+    said = cli.lamina("convert", tmp_path / "a.pt", tmp_path / "b", "--to", "hf", "--config", tmp_path / "a" / "config.json")
+    assert said.returncode == 0 and b"stays behind: --optimizer moves it" in said.stderr, said.stderr
+    said = cli.lamina("convert", tmp_path / "a.pt", tmp_path / "c", "--to", "mindspore", "--config", tmp_path / "a" / "config.json", "--optimizer")
+    assert said.returncode == 0 and b"moments of 28 tensors, 1 updates" in said.stderr, said.stderr
+
+
+@pytest.mark.tiny
+def test_a_tied_table_under_the_name_of_its_head(tmp_path):
+    """safetensors.torch.save_model keeps one name of a shared tensor, and may keep this one."""
+    stored(tmp_path / "a")
+    save_model(GPT2LMHeadModel.from_pretrained(tmp_path / "a"), tmp_path / "a" / "model.safetensors")
+    names = load_file(tmp_path / "a" / "model.safetensors").keys()
+    assert "lm_head.weight" in names and "transformer.wte.weight" not in names
+    cli.ok("convert", tmp_path / "a", tmp_path / "b", "--to", "hf")
+    (table,) = [tensor for tensor in account(tmp_path / "b")["tensors"] if tensor["target"] == "transformer.wte.weight"]
+    assert table["from"][0]["name"] == "lm_head.weight"
+    cli.fails(1, ["missing", "transformer.wte.weight"], "convert", tmp_path / "a", tmp_path / "c", "--to", "hf", "--config",
+              cli.write_config(tmp_path / "untied.json", tie_word_embeddings=False))
+
+
+@pytest.mark.tiny
+def test_names_of_a_stranger_stay_one_plain_line(tmp_path):
+    weights = stored(tmp_path / "a")
+    evil = "\x1b[2J\nlamina: error: forged."
+    save_file({evil + name: value for name, value in weights.items()}, tmp_path / "a" / "model.safetensors")
+    save_file({**weights, evil + "x": torch.ones(2)}, tmp_path / "more.safetensors")
+    for arguments in ([tmp_path / "a"], [tmp_path / "more.safetensors", "--config", tmp_path / "a" / "config.json", "--allow", "*forged*"]):
+        said = cli.lamina("convert", arguments[0], tmp_path / f"b{len(arguments)}", "--to", "hf", *arguments[1:])
+        assert said.returncode == 0 and b"forged" in said.stderr
+        assert b"\x1b" not in said.stderr and b"\nlamina: error" not in said.stderr, said.stderr
 
 
 def megatron_of(weights):
