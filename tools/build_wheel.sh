@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # build_wheel.sh: builds the wheel in build/release, so that what is compiled there is not compiled again, puts it into
-# build/wheel and installs it into .venv/torch. Without network.
+# build/wheel and installs it, in place of the one that is there, into the environment of LAMINA_TORCH_PYTHON, else .venv/torch.
+# Without network, once that environment is there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

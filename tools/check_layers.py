@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Fails where an #include points up or across the layers (architecture.md): file, line and what is wrong.
 
-Reads the quoted includes of src/, include/, cli/ and python/. Folders of one row never include one another; `runtime`
+Reads the quoted includes of src/, cli/ and python/. Folders of one row never include one another; `runtime`
 besides sees nothing of `graph`, not even through another header. Standard library only.
 """
 import re
@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 ROWS = [
     ["base"],
-    ["graph", "kernels", "comm"],
+    ["graph", "kernels"],
     ["model", "autodiff", "passes", "plan", "reference"],
     ["runtime", "compile", "io", "observe"],
     ["train", "infer", "migrate"],
@@ -23,15 +23,15 @@ INCLUDE = re.compile(r'\s*#\s*include\s+"([^"]+)"')
 
 
 def folder_of(path):
-    """The folder of the table that a file belongs to. src/*.cc, src/*.h and include/ are `compile`."""
+    """The folder of the table that a file belongs to. src/*.cc and src/*.h are `compile`."""
     parts = path.relative_to(ROOT).parts
     if parts[0] == "src":
         return parts[1] if len(parts) > 2 else "compile"
-    return "compile" if parts[0] == "include" else parts[0]
+    return parts[0]
 
 
 def resolve(path, name):
-    for base in (ROOT / "src", ROOT / "include", path.parent):
+    for base in (ROOT / "src", path.parent):
         if (base / name).is_file():
             return (base / name).resolve()
     return None
@@ -55,7 +55,7 @@ def check_file(path):
             continue
         target = resolve(path, name)
         if target is None:
-            problems.append(f"{where}:{number}: \"{name}\" is no file under src/ or include/")
+            problems.append(f"{where}:{number}: \"{name}\" is no file under src/")
             continue
         other = folder_of(target)
         if other != own and LAYER.get(other, 99) >= LAYER[own]:
@@ -81,7 +81,7 @@ def check_reach(path, forbidden):
 
 
 def main():
-    files = [p for top in ("src", "include", "cli", "python") for end in ("*.h", "*.cc", "*.def")
+    files = [p for top in ("src", "cli", "python") for end in ("*.h", "*.cc", "*.def")
              for p in sorted((ROOT / top).rglob(end))]
     problems = []
     for path in files:

@@ -33,6 +33,7 @@ JSON
   --batch 16 --seq 128 --lr 2e-3 --schedule cosine --warmup 20 --weight-decay 0.1 --clip 1 --seed 1
 
 echo
-"$lamina" generate "$run" --prompt "And God said" --max-tokens 120 --temperature 0.8 --seed 1
+"$lamina" generate "$run" --prompt "And God said" --echo --max-tokens 120 --temperature 0.8 --seed 1
 echo
-echo "The trained model is a HuggingFace folder: $run"
+echo "The trained model is a HuggingFace folder: $run. More of it:"
+echo "  $lamina generate $run --prompt \"In the beginning\" --echo"

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # setup-venv.sh NAME: makes the virtual environment .venv/NAME from tools/requirements-NAME.txt and prints the path of its
 # Python. Does nothing the second time: a stamp in the environment holds the hash of the requirements. Where
-# LAMINA_<NAME>_PYTHON names an interpreter, that one is used as it is and nothing is installed.
+# LAMINA_<NAME>_PYTHON names an interpreter, that one is used as it is: this script installs nothing there, and build_wheel.sh
+# nothing but Lamina's own wheel.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
