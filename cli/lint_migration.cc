@@ -49,7 +49,7 @@ void add_lint_migration(const Command& program) {
   const Command command = program.add("lint-migration", "what would go wrong in a move between PyTorch and MindSpore");
   const auto options = std::make_shared<Options>();
   command.positionals("PATH", options->paths,
-                      "config.json, a model folder, files of weights, scripts (.py, read and never run)");
+                      "config.json, a model folder, files of weights, scripts (.py, .ipynb; read and never run)");
   command.option({"rules", "", "print the table of all rules instead"}, options->rules);
   command.run(options, &run);
 }

@@ -66,7 +66,12 @@ std::vector<Finding> lint_tensors(const TensorContent& content, const std::optio
 // A Python script as text. Throws Error(invalid) where it is none that can be followed.
 std::vector<Finding> lint_script(std::string_view text, const std::string& file);
 
-// What stands under a path: a config.json, a model folder with all it holds, a file of weights, a script.py.
+// A Jupyter notebook (nbformat 4): its cells of code as one script; places are of a cell, counted from 1. Throws
+// Error(invalid) where it is none.
+std::vector<Finding> lint_notebook(std::string_view text, const std::string& file);
+
+// What stands under a path: a config.json, a model folder with all it holds, a file of weights, a script.py, a
+// notebook.ipynb.
 struct LintReport {
   std::vector<Finding> findings;
   std::vector<std::string> files;     // that were looked at

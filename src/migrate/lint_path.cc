@@ -67,6 +67,9 @@ void lint_path(const std::string& path, LintReport& report) {
   } else if (path.ends_with(".py")) {
     const FileMap file(path);
     add(lint_script({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()}, path), path, report);
+  } else if (path.ends_with(".ipynb")) {
+    const FileMap file(path);
+    add(lint_notebook({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()}, path), path, report);
   } else if (fs::path(path).filename() == "generation_config.json") {
     add(lint_generation(read_text_file(path, "a generation_config.json"), path), path, report);
   } else if (path.ends_with(".json") && !path.ends_with(".index.json")) {
@@ -75,7 +78,8 @@ void lint_path(const std::string& path, LintReport& report) {
     try {
       lint_weights(path, std::nullopt, report);
     } catch (const Error& error) {
-      throw Error(error.code(), error.what(), "other files that are looked at are scripts named .py and config.json");
+      throw Error(error.code(), error.what(),
+                  "other files that are looked at are config.json, scripts named .py and notebooks named .ipynb");
     }
   }
 }

@@ -185,6 +185,23 @@ TEST(Lint, ScriptsAreReadAsPythonDoes) {
             2);
 }
 
+TEST(Lint, ANotebookIsTheScriptOfItsCells) {
+  const std::string text = R"json({"nbformat": 4, "cells": [
+    {"cell_type": "markdown", "source": ["nn.LayerNorm(4)"]},
+    {"cell_type": "code", "outputs": [],
+     "source": ["%matplotlib inline\n", "!pip install mindspore\n", "from mindspore import nn"]},
+    {"cell_type": "code", "source": "%%bash\nnn.LayerNorm(4)"},
+    {"cell_type": "code", "source": "x = 1\nnorm = nn.LayerNorm((4,))\n"}]})json";
+  const auto found = lint_notebook(text, "a.ipynb");
+  const Finding& epsilon = only(found, "layernorm-epsilon");
+  EXPECT_EQ(epsilon.place.file, "a.ipynb: cell 4");
+  EXPECT_EQ(epsilon.place.line, 2);
+  EXPECT_TRUE(lint_notebook(R"({"cells": []})", "b").empty());
+  for (const char* wrong : {"[]", "{}", R"({"cells": 3})", R"({"cells": [1]})", R"({"cells": [{"cell_type": "code"}]})",
+                            R"({"cells": [{"cell_type": "code", "source": [1]}]})"})
+    EXPECT_THROW(lint_notebook(wrong, "b.ipynb"), Error) << wrong;
+}
+
 TEST(Lint, WhatCannotBeFollowedIsRefused) {
   const auto refused = [](const std::string& text) -> std::string {
     try {
