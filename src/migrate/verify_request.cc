@@ -102,22 +102,23 @@ Verified verify(const VerifyRequest& request, const VerifyOptions& options, cons
   return out;
 }
 
-double logits_gap(const VerifyReport& report) {
+std::optional<double> logits_gap(const VerifyReport& report) {
   for (const VerifyComparison& made : report.comparisons)
     for (const TensorGap& gap : made.tensors)
       if (made.id == "models" && gap.tensor == "logits") return gap.largest;
-  return 0.0;
+  return {};
 }
 
 Json verified_json(const Verified& verified) {
   const VerifyReport& report = verified.report;
+  const std::optional<double> gap = logits_gap(report);
   Json tensors = Json::array(), weights = Json::array();
   for (const VerifyComparison& made : report.comparisons)
-    for (const TensorGap& gap : made.tensors) {
-      tensors.push_back(gap_json(gap));
+    for (const TensorGap& tensor : made.tensors) {
+      tensors.push_back(gap_json(tensor));
       tensors.back()["comparison"] = made.id;
     }
-  for (const TensorGap& gap : report.weights) weights.push_back(gap_json(gap));
+  for (const TensorGap& tensor : report.weights) weights.push_back(gap_json(tensor));
   return {{"a", verified.a},
           {"b", verified.b},
           {"equal", report.equal},
@@ -125,7 +126,7 @@ Json verified_json(const Verified& verified) {
           {"cause", report.cause.empty() ? Json(nullptr) : Json(report.cause)},
           {"cause_id", report.cause_id.empty() ? Json(nullptr) : Json(report.cause_id)},
           {"causes_tested", report.causes_tested},
-          {"largest_logits_gap", number(logits_gap(report))},
+          {"largest_logits_gap", gap ? number(*gap) : Json(nullptr)},
           {"rows", verified.inputs.rows},
           {"tokens", verified.inputs.seq},
           {"inputs_xxh3_128", verified.inputs.hash()},

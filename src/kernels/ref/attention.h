@@ -114,10 +114,11 @@ void attention_cached(const RefCall<S>& call) {
       }
 }
 
-// p = exp(score - lse), ds = p * (do·v * factor - do·o); o and lse are those of the forward op.
+// p = exp(score - lse), ds = p * (do·v * factor - do·o); o and lse are those of the forward op. `backwards`: do·o is
+// added up from its last product to its first.
 template <typename S>
 void attention_bwd_query(const RefCall<S>& call, const AttentionSizes& z, int64_t b, int64_t h, int64_t t,
-                         int64_t begin) {
+                         int64_t begin, bool backwards) {
   const auto& a = attrs_of<AttentionAttrs>(call);
   const int64_t query = (b * z.T + t) * z.C + h * z.D;
   const int64_t keys = (b * z.T + begin) * z.C + h * z.D;
@@ -133,7 +134,10 @@ void attention_bwd_query(const RefCall<S>& call, const AttentionSizes& z, int64_
   const auto scores = attention_scores(q, k, t + 1 - begin, z, a.scale);
   const auto factors = probability_factors(optional_input(call, 7), optional_input(call, 8), a, b, h, t, begin);
   S delta = S(0.0);
-  for (int64_t d = 0; d < z.D; ++d) delta += dout[d] * o[d];
+  for (int64_t i = 0; i < z.D; ++i) {
+    const int64_t d = backwards ? z.D - 1 - i : i;
+    delta += dout[d] * o[d];
+  }
   for (size_t j = 0; j < scores.size(); ++j) {
     const int64_t row = static_cast<int64_t>(j) * z.C;
     const S p = exp(scores[j] - lse);
@@ -149,15 +153,20 @@ void attention_bwd_query(const RefCall<S>& call, const AttentionSizes& z, int64_
 }
 
 template <typename S>
-void attention_bwd(const RefCall<S>& call) {
+void attention_bwd_in_order(const RefCall<S>& call, bool backwards) {
   const auto& a = attrs_of<AttentionAttrs>(call);
   const AttentionSizes z = attention_sizes(call.in[1]->shape, a.n_head);
   for (int64_t b = 0; b < z.B; ++b)
     for (int64_t h = 0; h < z.H; ++h)
       for (int64_t t = 0; t < z.T; ++t) {
         const int64_t begin = call.in[6]->ints[static_cast<size_t>(b * z.T + t)];
-        if (begin <= t) attention_bwd_query(call, z, b, h, t, begin);
+        if (begin <= t) attention_bwd_query(call, z, b, h, t, begin, backwards);
       }
+}
+
+template <typename S>
+void attention_bwd(const RefCall<S>& call) {
+  attention_bwd_in_order(call, false);
 }
 
 }  // namespace lamina::ref
