@@ -111,6 +111,7 @@ void print_report(const Verified& done) {
     print(fmt::format("weights differ: {}, error {:.3g}\n", report.weights[i].tensor, report.weights[i].error));
   if (report.weights.size() > kShown)
     print(fmt::format("weights differ: and {} more\n", report.weights.size() - kShown));
+  if (report.tensors > 0) print(fmt::format("compared {} of {} tensors of A\n", report.compared, report.tensors));
   if (!report.greedy_a.empty())
     print(fmt::format("greedy ids after half of each row: {}\n",
                       report.greedy_a == report.greedy_b ? "equal" : "different"));

@@ -88,6 +88,8 @@ class ModelPair {
     constexpr double kUnits = 2.0 * kUnit64;
     add_comparison(out_, "models", "A and B, both in double",
                    compare_numbers(truth_, other_, tolerances, kUnits, options_.tolerance));
+    out_.compared = std::ssize(out_.comparisons.front().tensors);
+    out_.tensors = std::ssize(truth_);
     const bool same = out_.equal;
     if (same)
       check_untouched_rows(out_, a_, b_, inputs_, options_.tolerance.value_or(tolerances.of("embedding", kUnits)));

@@ -69,6 +69,8 @@ VerifyReport verify_witness(const VerifyModel& a, const Witness& witness, const 
       witness.softmax_error > 0.0 ? measure_rounding(a, truth, inputs, options.threads, witness.softmax_error) : own;
   const std::vector<TensorGap> gaps = gaps_of(a, truth, witness, inputs, tolerances, options);
   add_comparison(out, "models", "A in double and the witness", gaps);
+  out.compared = std::ssize(gaps);
+  out.tensors = std::ssize(truth) + (witness.losses.empty() ? 0 : 1);
   const bool same = out.equal;
   const char* what = "A in fp32 and in double";
   options.say(what);

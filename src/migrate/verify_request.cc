@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -35,6 +36,15 @@ void check(const VerifyRequest& request, const VerifyOptions& options, const Wit
   const bool b_is_loaded = !request.b.empty() && program.name.empty();
   if (!(request.config_b + request.names_b).empty() && !b_is_loaded)
     refuse("--config-b, --names-b: expected a model B that this program reads, got none");
+}
+
+// Which may be a model as easily as an old witness: both are safetensors.
+void check_target(const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::exists(path, ignored) && !is_witness(path))
+    throw_error(ErrorCode::invalid,
+                "exists already: --write-witness {}: expected a free name or a witness to replace, got another file",
+                path);
 }
 
 VerifyInputs inputs_for(const VerifyRequest& request, const ModelConfig& config, int64_t vocab_size) {
@@ -85,6 +95,7 @@ Json gap_json(const TensorGap& gap) {
 
 Verified verify(const VerifyRequest& request, const VerifyOptions& options, const WitnessProgram& program) {
   check(request, options, program);
+  if (!request.write_witness.empty()) check_target(request.write_witness);
   const auto start = std::chrono::steady_clock::now();
   Verified out{.report = {}, .inputs = {}, .a = request.a, .b = {}};
   const VerifyModel a = load(request.a, request.config_a, request.names_a, "A", options);
@@ -126,6 +137,8 @@ Json verified_json(const Verified& verified) {
           {"cause", report.cause.empty() ? Json(nullptr) : Json(report.cause)},
           {"cause_id", report.cause_id.empty() ? Json(nullptr) : Json(report.cause_id)},
           {"causes_tested", report.causes_tested},
+          {"tensors_compared", report.compared},
+          {"tensors_of_a", report.tensors},
           {"largest_logits_gap", gap ? number(*gap) : Json(nullptr)},
           {"rows", verified.inputs.rows},
           {"tokens", verified.inputs.seq},
