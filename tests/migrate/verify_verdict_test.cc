@@ -160,14 +160,18 @@ TEST(VerifyVerdict, AnFp32ThatIsWorseThanItsRoundingIsNoDifferenceOfTheTwo) {
 // Where the softmax has decided, do·v and do·o of attention's gradient are the same number, and whether their
 // difference is 0 or a rounding is a matter of the order in which each is added up.
 TEST(VerifyVerdict, RaisesNoFalseAlarmForLargeWeights) {
-  for (const int64_t tokens : {1, 2, 16})
-    for (const float scale : {8.0F, 32.0F}) {
-      VerifyModel a = tiny();
-      for (std::vector<float>& values : a.weights)
-        for (float& x : values) x *= scale;
-      const VerifyReport report = verify_models(a, a, inputs_of(a.config, tokens), {});
-      EXPECT_TRUE(report.equal) << scale << " " << report.where << " " << (report.first ? report.first->tensor : "");
-    }
+  for (const int64_t heads : {1, 2, 4, 8})
+    for (const int64_t tokens : {1, 2, 16})
+      for (const float scale : {8.0F, 32.0F}) {
+        ModelConfig config = test::tiny_config();
+        config.n_head = heads;
+        VerifyModel a = tiny(config);
+        for (std::vector<float>& values : a.weights)
+          for (float& x : values) x *= scale;
+        const VerifyReport report = verify_models(a, a, inputs_of(config, tokens), {});
+        EXPECT_TRUE(report.equal) << heads << " " << tokens << " " << scale << " " << report.where << " "
+                                  << (report.first ? report.first->tensor : "");
+      }
 }
 
 }  // namespace
