@@ -88,15 +88,16 @@ void print_comparison(const VerifyComparison& made) {
 
 std::string verdict(const Verified& done) {
   const VerifyReport& report = done.report;
+  const std::optional<double> logits = logits_gap(report);
+  const std::string gap = logits ? fmt::format("largest gap of logits {:.3g}", *logits) : "logits were not compared";
   if (report.equal)
-    return fmt::format("equal: {} and {}, largest gap of logits {:.3g}, {} x {} tokens, {:.1f} s\n", done.a, done.b,
-                       logits_gap(report), done.inputs.rows, done.inputs.seq, done.seconds);
+    return fmt::format("equal: {} and {}, {}, {} x {} tokens, {:.1f} s\n", done.a, done.b, gap, done.inputs.rows,
+                       done.inputs.seq, done.seconds);
   const TensorGap& first = *report.first;
   const int64_t layer = layer_of(first.tensor);
-  std::string out =
-      fmt::format("different: {}: first {}{}, error {:.3g}, tolerance {:.3g}; largest gap of logits {:.3g}\n",
-                  report.where, layer < 0 ? "" : fmt::format("in layer {}: ", layer), first.tensor, first.error,
-                  first.tolerance, logits_gap(report));
+  std::string out = fmt::format("different: {}: first {}{}, error {:.3g}, tolerance {:.3g}; {}\n", report.where,
+                                layer < 0 ? "" : fmt::format("in layer {}: ", layer), first.tensor, first.error,
+                                first.tolerance, gap);
   return out + (report.cause.empty() ? fmt::format("cause: none of the {} that were tested\n", report.causes_tested)
                                      : fmt::format("cause: {}\n", report.cause));
 }
@@ -110,6 +111,7 @@ void print_report(const Verified& done) {
     print(fmt::format("weights differ: {}, error {:.3g}\n", report.weights[i].tensor, report.weights[i].error));
   if (report.weights.size() > kShown)
     print(fmt::format("weights differ: and {} more\n", report.weights.size() - kShown));
+  if (report.tensors > 0) print(fmt::format("compared {} of {} tensors of A\n", report.compared, report.tensors));
   if (!report.greedy_a.empty())
     print(fmt::format("greedy ids after half of each row: {}\n",
                       report.greedy_a == report.greedy_b ? "equal" : "different"));

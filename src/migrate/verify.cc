@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "io/hf_config.h"
 #include "migrate/verify_report.h"
+#include "migrate/verify_verdict.h"
 
 namespace lamina {
 namespace {
@@ -37,16 +38,12 @@ class ModelPair {
 
   VerifyReport run() {
     compare_weights();
-    if (!same_sizes()) return std::move(out_);
+    if (!check_finite(out_, a_, "A") || !check_finite(out_, b_, "B") || !same_sizes()) return std::move(out_);
     notes();
-    const Tolerances tolerances = compute();
-    add_comparison(out_, "models", "A and B, both in double",
-                   compare_numbers(truth_, other_, tolerances, 2.0 * kUnit64, options_.tolerance));
-    const bool same = out_.equal;
-    if (!same) explain(tolerances);
-    fast(a_, truth_, out_.greedy_a, "fast_a", "A in fp32 and in double", &tolerances);
-    // Where the two differ, A's rounding says nothing about B's.
-    fast(b_, other_, out_.greedy_b, "fast_b", "B in fp32 and in double", same ? &tolerances : nullptr);
+    compute();
+    if (!check_finite(out_, truth_, "A in double") || !check_finite(out_, other_, "B in double"))
+      return std::move(out_);
+    compare();
     return std::move(out_);
   }
 
@@ -84,15 +81,30 @@ class ModelPair {
       }
   }
 
-  Tolerances compute() {
+  void compare() {
+    options_.say("A in plain fp32, for the tolerances");
+    const Tolerances tolerances = measure_rounding(a_, truth_, inputs_, options_.threads);
+    for (Numbers* numbers : {&truth_, &other_}) fold(*numbers);
+    constexpr double kUnits = 2.0 * kUnit64;
+    add_comparison(out_, "models", "A and B, both in double",
+                   compare_numbers(truth_, other_, tolerances, kUnits, options_.tolerance));
+    out_.compared = std::ssize(out_.comparisons.front().tensors);
+    out_.tensors = std::ssize(truth_);
+    const bool same = out_.equal;
+    if (same)
+      check_untouched_rows(out_, a_, b_, inputs_, options_.tolerance.value_or(tolerances.of("embedding", kUnits)));
+    bool finite = fast(a_, truth_, out_.greedy_a, "fast_a", "A", &tolerances);
+    // Where the two differ, A's rounding says nothing about B's.
+    finite = fast(b_, other_, out_.greedy_b, "fast_b", "B", same ? &tolerances : nullptr) && finite;
+    if (!same && finite) explain(tolerances);
+    explain_fast(out_, same);
+  }
+
+  void compute() {
     options_.say(fmt::format("A and B in double, {} x {} tokens", inputs_.rows, inputs_.seq));
     run_side_by_side({[&] { truth_ = reference_numbers<double>(WhatIf(a_), inputs_); },
                       [&] { other_ = reference_numbers<double>(WhatIf(b_), inputs_); }},
                      options_.threads);
-    options_.say("A in plain fp32, for the tolerances");
-    Tolerances out = measure_rounding(a_, truth_, inputs_, options_.threads);
-    for (Numbers* numbers : {&truth_, &other_}) fold(*numbers);
-    return out;
   }
 
   // A tied model has one gradient where another has two.
@@ -100,15 +112,19 @@ class ModelPair {
     if (a_.config.tie_word_embeddings != b_.config.tie_word_embeddings) fold_head(numbers);
   }
 
-  void fast(const VerifyModel& model, const Numbers& truth, std::vector<std::vector<int32_t>>& greedy, const char* id,
-            const char* what, const Tolerances* tolerances) {
+  // Whether all that it computes is finite.
+  bool fast(const VerifyModel& model, const Numbers& truth, std::vector<std::vector<int32_t>>& greedy, const char* id,
+            const char* which, const Tolerances* tolerances) {
+    const std::string what = fmt::format("{} in fp32 and in double", which);
     options_.say(what);
     FastModel session(model, inputs_, options_.threads);
     greedy = session.greedy();
-    if (tolerances == nullptr) return;
     Numbers numbers = session.numbers();
+    const bool finite = check_finite(out_, numbers, fmt::format("{} in fp32", which));
     fold(numbers);
-    add_comparison(out_, id, what, compare_numbers(truth, numbers, *tolerances, kUnit32 + kUnit64));
+    if (tolerances != nullptr)
+      add_comparison(out_, id, what, compare_numbers(truth, numbers, *tolerances, kUnit32 + kUnit64));
+    return finite;
   }
 
   Cause search(const VerifyModel& model, const Numbers& truth, const VerifyModel& other, const Numbers& numbers,

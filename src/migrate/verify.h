@@ -40,6 +40,7 @@ struct VerifyReport {
   std::string where;               // the comparison that it is of
   std::string cause_id, cause;     // empty: none of the tested ones
   int64_t causes_tested = 0;
+  int64_t compared = 0, tensors = 0;  // so many of A's; the other side may have none of some
   std::vector<VerifyComparison> comparisons;
   std::vector<TensorGap> weights;                        // those that differ in value
   std::vector<std::string> notes;                        // a line each: differences that change no number

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "migrate/verify_report.h"
+#include "migrate/verify_verdict.h"
 
 namespace lamina {
 namespace {
@@ -41,34 +42,47 @@ TensorGap losses_gap(const VerifyModel& a, const Witness& witness, const VerifyI
   return out;
 }
 
+// Of numbers, and of losses where there are any.
+std::vector<TensorGap> gaps_of(const VerifyModel& a, const Numbers& truth, const Witness& witness,
+                               const VerifyInputs& inputs, const Tolerances& tolerances, const VerifyOptions& options) {
+  const double units = witness.unit + kUnit64;
+  std::vector<TensorGap> out = compare_numbers(truth, witness.numbers, tolerances, units, options.tolerance);
+  if (witness.losses.empty()) return out;
+  options.say(fmt::format("{} steps in double", witness.losses.size()));
+  out.push_back(losses_gap(a, witness, inputs, options.tolerance.value_or(tolerances.of("loss", units))));
+  return out;
+}
+
 }  // namespace
 
 VerifyReport verify_witness(const VerifyModel& a, const Witness& witness, const VerifyInputs& inputs,
                             const VerifyOptions& options) {
+  VerifyReport out;
+  if (!check_finite(out, a, "A")) return out;
   options.say(fmt::format("A in double, {} x {} tokens", inputs.rows, inputs.seq));
   const Numbers truth = reference_numbers<double>(WhatIf(a), inputs);
   check_shapes(truth, witness);
+  if (!check_finite(out, truth, "A in double")) return out;
   options.say("A in plain fp32, for the tolerances");
   const Tolerances own = measure_rounding(a, truth, inputs, options.threads);
   const Tolerances tolerances =
       witness.softmax_error > 0.0 ? measure_rounding(a, truth, inputs, options.threads, witness.softmax_error) : own;
-  const double units = witness.unit + kUnit64;
-  VerifyReport out;
-  std::vector<TensorGap> gaps = compare_numbers(truth, witness.numbers, tolerances, units, options.tolerance);
-  if (!witness.losses.empty()) {
-    options.say(fmt::format("{} steps in double", witness.losses.size()));
-    gaps.push_back(losses_gap(a, witness, inputs, options.tolerance.value_or(tolerances.of("loss", units))));
-  }
-  add_comparison(out, "models", "A in double and the witness", std::move(gaps));
-  if (!out.equal) {
+  const std::vector<TensorGap> gaps = gaps_of(a, truth, witness, inputs, tolerances, options);
+  add_comparison(out, "models", "A in double and the witness", gaps);
+  out.compared = std::ssize(gaps);
+  out.tensors = std::ssize(truth) + (witness.losses.empty() ? 0 : 1);
+  const bool same = out.equal;
+  const char* what = "A in fp32 and in double";
+  options.say(what);
+  const Numbers fast = FastModel(a, inputs, options.threads).numbers();
+  add_comparison(out, "fast_a", what, compare_numbers(truth, fast, own, kUnit32 + kUnit64));
+  const bool finite = check_finite(out, gaps, "the witness") && check_finite(out, fast, "A in fp32");
+  if (!same && finite) {
     VerifyOther other{&witness.numbers, witness.unit, {}, {}};
     for (const auto& [name, values] : witness.weights) other.weights[name] = &values;
     add_cause(out, find_cause({a, truth, inputs, other, tolerances, out.first->tensor}, options.say), "in the witness");
   }
-  const char* what = "A in fp32 and in double";
-  options.say(what);
-  add_comparison(out, "fast_a", what,
-                 compare_numbers(truth, FastModel(a, inputs, options.threads).numbers(), own, kUnit32 + kUnit64));
+  explain_fast(out, same);
   return out;
 }
 

@@ -58,6 +58,7 @@ std::vector<TensorGap> Tolerances::sample(const VerifyModel& model, const Number
                                           int number, double softmax_error) {
   WhatIf moved(model);
   moved.softmax_error = softmax_error;
+  moved.other_sum = number > 0;
   const std::vector<ParameterSpec> specs = parameter_specs(model.config);
   for (size_t i = 0; number > 0 && i < specs.size(); ++i) {
     std::vector<float> values = model.weights[i];
@@ -76,6 +77,7 @@ std::vector<TensorGap> Tolerances::sample(const VerifyModel& model, const Number
 Tolerances::Tolerances(const std::vector<std::vector<TensorGap>>& samples) {
   for (const std::vector<TensorGap>& gaps : samples)
     for (const TensorGap& gap : gaps) {
+      if (!std::isfinite(gap.error)) continue;
       double& most = amplification_[gap.tensor];
       most = std::max(most, gap.error / kUnit32);
     }
@@ -107,8 +109,9 @@ std::optional<TensorGap> gap_of(const Numbers& first, const NamedNumbers& a, con
     }
   const double mean = std::sqrt(sum / static_cast<double>(std::max<int64_t>(rows * common, 1)));
   const double scale = scale_of(first, a);
-  const double error = mean == 0.0 ? 0.0 : scale > 0.0 ? mean / scale : kInfinite;
-  return TensorGap{a.name, std::isnan(error) ? kInfinite : error, 0.0, largest};
+  const bool finite = std::isfinite(mean) && std::isfinite(scale);
+  const double error = !finite ? kInfinite : mean == 0.0 ? 0.0 : scale > 0.0 ? mean / scale : kInfinite;
+  return TensorGap{a.name, error, 0.0, largest};
 }
 
 std::vector<TensorGap> compare_numbers(const Numbers& first, const Numbers& second, const Tolerances& tolerances,

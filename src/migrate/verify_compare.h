@@ -2,6 +2,7 @@
 // tolerances that are computed from the model and its inputs.
 #pragma once
 
+#include <cmath>
 #include <map>
 #include <optional>
 #include <string>
@@ -16,10 +17,10 @@ inline constexpr double kUnit32 = 0x1.0p-24, kUnit64 = 0x1.0p-53;  // unit round
 
 struct TensorGap {
   std::string tensor;
-  double error = 0.0;                               // RMS of the difference over RMS of the first one's
-  double tolerance = 0.0;                           // of that
-  double largest = 0.0;                             // difference of any element
-  bool fits() const { return error <= tolerance; }  // false for what is not finite
+  double error = 0.0;      // RMS of the difference over RMS of the first one's; infinite for what is not finite
+  double tolerance = 0.0;  // of that
+  double largest = 0.0;    // difference of any element
+  bool fits() const { return std::isfinite(error) && error <= tolerance; }
 };
 
 // The layer in a name, -1: none.
@@ -33,7 +34,8 @@ std::optional<TensorGap> gap_of(const Numbers& first, const NamedNumbers& a, con
 // and, since one sample of a small tensor's rounding may be tiny by chance, on its weights moved by one unit of
 // roundoff up or down. Where the farthest of these is `a` units away from the double result, any arithmetic may be 4·a
 // units of its own away. At least 4 units, 16 for the loss, and never less than the mean of all tensors of its kind
-// (stream, gradients).
+// (stream, gradients). A run that overflows fp32 measures nothing. The moved runs also add up in another order where
+// two sums cancel by chance when both go the same way: what the softmax of attention has decided.
 class Tolerances {
  public:
   static constexpr int kSamples = 3;

@@ -36,6 +36,7 @@ class WhatIf {
   int64_t target_shift = 0;    // targets are those of so many places later
   double softmax_error = 0.0;  // relative, of each weight, in the mean of squares
   bool causal = true;          // false: every token sees all of its row
+  bool other_sum = false;      // attention's gradient adds up do·o in another order, with other roundings
 
   bool has(const std::string& name) const { return weights_.contains(name); }
   const std::vector<float>& operator[](const std::string& name) const;

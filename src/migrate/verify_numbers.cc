@@ -152,6 +152,8 @@ Numbers reference_numbers(const WhatIf& model, const VerifyInputs& inputs, const
   Interpreter<S> run;
   if (!model.causal || model.softmax_error > 0.0)
     run.replace(Op::attention, [&](const ref::RefCall<S>& call) { other_attention(call, model); });
+  if (model.other_sum)
+    run.replace(Op::attention_bwd, [](const ref::RefCall<S>& call) { ref::attention_bwd_summed(call, true); });
   const Uses uses(program.graph);
   for (size_t i = 0; i < program.graph.values.size(); ++i) {
     const Value& value = program.graph.values[i];

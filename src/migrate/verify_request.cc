@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -35,6 +36,15 @@ void check(const VerifyRequest& request, const VerifyOptions& options, const Wit
   const bool b_is_loaded = !request.b.empty() && program.name.empty();
   if (!(request.config_b + request.names_b).empty() && !b_is_loaded)
     refuse("--config-b, --names-b: expected a model B that this program reads, got none");
+}
+
+// Which may be a model as easily as an old witness: both are safetensors.
+void check_target(const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::exists(path, ignored) && !is_witness(path))
+    throw_error(ErrorCode::invalid,
+                "exists already: --write-witness {}: expected a free name or a witness to replace, got another file",
+                path);
 }
 
 VerifyInputs inputs_for(const VerifyRequest& request, const ModelConfig& config, int64_t vocab_size) {
@@ -85,6 +95,7 @@ Json gap_json(const TensorGap& gap) {
 
 Verified verify(const VerifyRequest& request, const VerifyOptions& options, const WitnessProgram& program) {
   check(request, options, program);
+  if (!request.write_witness.empty()) check_target(request.write_witness);
   const auto start = std::chrono::steady_clock::now();
   Verified out{.report = {}, .inputs = {}, .a = request.a, .b = {}};
   const VerifyModel a = load(request.a, request.config_a, request.names_a, "A", options);
@@ -102,22 +113,23 @@ Verified verify(const VerifyRequest& request, const VerifyOptions& options, cons
   return out;
 }
 
-double logits_gap(const VerifyReport& report) {
+std::optional<double> logits_gap(const VerifyReport& report) {
   for (const VerifyComparison& made : report.comparisons)
     for (const TensorGap& gap : made.tensors)
       if (made.id == "models" && gap.tensor == "logits") return gap.largest;
-  return 0.0;
+  return {};
 }
 
 Json verified_json(const Verified& verified) {
   const VerifyReport& report = verified.report;
+  const std::optional<double> gap = logits_gap(report);
   Json tensors = Json::array(), weights = Json::array();
   for (const VerifyComparison& made : report.comparisons)
-    for (const TensorGap& gap : made.tensors) {
-      tensors.push_back(gap_json(gap));
+    for (const TensorGap& tensor : made.tensors) {
+      tensors.push_back(gap_json(tensor));
       tensors.back()["comparison"] = made.id;
     }
-  for (const TensorGap& gap : report.weights) weights.push_back(gap_json(gap));
+  for (const TensorGap& tensor : report.weights) weights.push_back(gap_json(tensor));
   return {{"a", verified.a},
           {"b", verified.b},
           {"equal", report.equal},
@@ -125,7 +137,9 @@ Json verified_json(const Verified& verified) {
           {"cause", report.cause.empty() ? Json(nullptr) : Json(report.cause)},
           {"cause_id", report.cause_id.empty() ? Json(nullptr) : Json(report.cause_id)},
           {"causes_tested", report.causes_tested},
-          {"largest_logits_gap", number(logits_gap(report))},
+          {"tensors_compared", report.compared},
+          {"tensors_of_a", report.tensors},
+          {"largest_logits_gap", gap ? number(*gap) : Json(nullptr)},
           {"rows", verified.inputs.rows},
           {"tokens", verified.inputs.seq},
           {"inputs_xxh3_128", verified.inputs.hash()},

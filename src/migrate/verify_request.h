@@ -43,8 +43,8 @@ struct Verified {
 // for what cannot be read or compared.
 Verified verify(const VerifyRequest& request, const VerifyOptions& options, const WitnessProgram& program = {});
 
-// The largest difference of the two models' logits; 0 where there are none.
-double logits_gap(const VerifyReport& report);
+// The largest difference of the two models' logits; none where these were not compared.
+std::optional<double> logits_gap(const VerifyReport& report);
 
 nlohmann::json verified_json(const Verified& verified);
 std::string verified_text(const Verified& verified);  // the same, on one line

@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <limits>
+#include <set>
 
 #include "base/error.h"
 #include "io/safetensors.h"
 #include "io/widen.h"
 #include "migrate/verify_compare.h"
+#include "model/programs.h"
 
 namespace lamina {
 namespace {
@@ -37,15 +40,15 @@ std::vector<int32_t> ids(const SafetensorsFile& file, const SafetensorsTensor& t
   return out;
 }
 
-std::optional<double> number(const SafetensorsFile& file, const char* key) {
+std::optional<double> number(const SafetensorsFile& file, const char* key, double below) {
   const auto found = file.metadata().find(key);
   if (found == file.metadata().end()) return {};
   double out = 0.0;
   const std::string& text = found->second;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
-  if (error != std::errc() || end != text.data() + text.size() || !(out > 0.0))
-    throw_error(ErrorCode::invalid, "bad metadata: {}: {}: expected a number above 0, got \"{}\"", file.path(), key,
-                text);
+  if (error != std::errc() || end != text.data() + text.size() || !(out > 0.0 && out < below))
+    throw_error(ErrorCode::invalid, "bad metadata: {}: {}: expected a number above 0 and below {}, got \"{}\"",
+                file.path(), key, below, text);
   return out;
 }
 
@@ -59,11 +62,15 @@ std::vector<double> unpacked(const ParameterSpec& spec, const std::vector<double
   return out;
 }
 
+// HuggingFace's named_parameters() begins with the body's name; its files need not.
+constexpr std::string_view kBody = "transformer.";
+
 class Reader {
  public:
   Reader(const std::string& path, const ModelConfig& config) : file_(path), config_(config) { out_.path = path; }
 
   Witness read() {
+    check_names();
     read_about();
     for (const SafetensorsTensor& tensor : file_.tensors()) {
       const std::string& name = tensor.name;
@@ -80,6 +87,7 @@ class Reader {
       if (const std::optional<std::vector<double>> values = parameter(spec, "param."))
         out_.weights[spec.name] = {values->begin(), values->end()};
     }
+    if (config_.tie_word_embeddings) join_head();
     return std::move(out_);
   }
 
@@ -92,13 +100,51 @@ class Reader {
     return parameter_specs(all);
   }
 
+  // Whatever is there is compared: what has another name would be passed over in silence.
+  void check_names() const {
+    std::set<std::string> known{"tokens", "targets", "logits", "logits.again", "loss", "losses"};
+    for (const std::string& name : residual_names(config_)) known.insert(name);
+    for (const ParameterSpec& spec : untied_specs())
+      for (const char* kind : {"grad.", "param."}) {
+        known.insert(kind + spec.hf.name);
+        known.insert(std::string(kind).append(kBody) + spec.hf.name);
+      }
+    std::vector<std::string> unknown;
+    for (const SafetensorsTensor& tensor : file_.tensors())
+      if (!known.contains(tensor.name)) unknown.push_back(tensor.name);
+    if (unknown.empty()) return;
+    const size_t shown = std::min<size_t>(unknown.size(), 4);
+    throw_error(ErrorCode::invalid,
+                "unknown tensors: {}: expected names such as logits, layer.0.mlp.residual or grad.h.0.ln_1.bias, of {} "
+                "layers, got {}{}",
+                file_.path(), config_.n_layer, fmt::join(unknown.begin(), unknown.begin() + shown, ", "),
+                unknown.size() > shown ? fmt::format(" and {} more", unknown.size() - shown) : "");
+  }
+
+  // The head of a tied model has no gradient of its own. A program that lists it all the same says the one gradient
+  // twice where both are one parameter there, else the two parts of it.
+  void join_head() {
+    const NamedNumbers *head = find_numbers(out_.numbers, "grad.head.weight"),
+                       *table = find_numbers(out_.numbers, "grad.embedding.token");
+    if (head == nullptr) return;
+    if (table == nullptr)
+      throw_error(ErrorCode::invalid,
+                  "bad witness: {}: grad.lm_head.weight: expected grad.wte.weight beside it, whose part it is in a "
+                  "model with one table, got none",
+                  file_.path());
+    if (head->values == table->values)
+      std::erase_if(out_.numbers, [](const NamedNumbers& n) { return n.name == "grad.head.weight"; });
+    else
+      fold_head(out_.numbers);
+  }
+
   void read_about() {
     bool exact = true;
     for (const SafetensorsTensor& tensor : file_.tensors())
       exact = exact && (tensor.dtype == "F64" || tensor.dtype == "I32" || tensor.name.starts_with("param."));
-    out_.unit = number(file_, "unit").value_or(exact ? kUnit64 : kUnit32);
-    out_.softmax_error = number(file_, "softmax_error").value_or(0.0);
-    out_.lr = number(file_, "lr");
+    out_.unit = number(file_, "unit", 1.0).value_or(exact ? kUnit64 : kUnit32);
+    out_.softmax_error = number(file_, "softmax_error", 1.0).value_or(0.0);
+    out_.lr = number(file_, "lr", std::numeric_limits<double>::infinity());
     const auto text = [&](const char* key) {
       const auto found = file_.metadata().find(key);
       return found == file_.metadata().end() ? std::string() : found->second;
@@ -134,7 +180,12 @@ class Reader {
   }
 
   std::optional<std::vector<double>> parameter(const ParameterSpec& spec, const std::string& front) const {
-    const SafetensorsTensor* tensor = file_.find(front + spec.hf.name);
+    const SafetensorsTensor *tensor = file_.find(front + spec.hf.name),
+                            *other = file_.find(std::string(front).append(kBody) + spec.hf.name);
+    if (tensor != nullptr && other != nullptr)
+      throw_error(ErrorCode::invalid, "bad witness: {}: expected one of {} and {}, got both", file_.path(),
+                  tensor->name, other->name);
+    if (tensor == nullptr) tensor = other;
     if (tensor == nullptr) return {};
     std::vector<int64_t> shape = tensor->shape;  // a padded table's further rows are left behind
     if (spec.name != "embedding.position" && spec.hf.transposed && shape.size() == 2)
@@ -175,6 +226,15 @@ Numbers packed(const ModelConfig& config, const Numbers& numbers) {
 }  // namespace
 
 Witness read_witness(const std::string& path, const ModelConfig& config) { return Reader(path, config).read(); }
+
+bool is_witness(const std::string& path) {
+  try {
+    const SafetensorsFile file(path);
+    return file.find("tokens") != nullptr && file.find("targets") != nullptr;
+  } catch (const Error&) {
+    return false;
+  }
+}
 
 void write_witness(const std::string& path, const ModelConfig& config, const Witness& witness) {
   Numbers all = packed(config, witness.numbers);

@@ -25,8 +25,9 @@ struct Witness {
   std::map<std::string, std::vector<float>> weights = {};  // by our names, those that were given
 };
 
-// Throws Error that names the file and the tensor.
+// Throws Error that names the file and the tensor; names that no tensor of such a model has are an error too.
 Witness read_witness(const std::string& path, const ModelConfig& config);
+bool is_witness(const std::string& path);  // a file with tokens and targets
 void write_witness(const std::string& path, const ModelConfig& config, const Witness& witness);
 
 // Throws Error(invalid) that names what differs, with both values, where a witness was made of other inputs.

@@ -14,35 +14,12 @@
 #include "io/hf_config.h"
 #include "io/name_profile.h"
 #include "migrate/verify_mistakes.h"
+#include "verify_tiny.h"
 
 namespace lamina {
 namespace {
 
-using test::TempDir;
-
-std::vector<float>& weight(VerifyModel& model, const std::string& name) {
-  const std::vector<ParameterSpec> specs = parameter_specs(model.config);
-  for (size_t i = 0; i < specs.size(); ++i)
-    if (specs[i].name == name) return model.weights[i];
-  throw std::runtime_error("no parameter " + name);
-}
-
-VerifyModel tiny(const ModelConfig& config = test::tiny_config()) {
-  VerifyModel out{.path = "tiny", .config = config};
-  for (const ParameterSpec& spec : parameter_specs(config)) {
-    out.weights.emplace_back(static_cast<size_t>(spec.shape.elements()));
-    test::fill_tiny(spec, out.weights.back().data(), spec.shape.last(), 1);
-  }
-  return out;
-}
-
-VerifyInputs inputs_of(const ModelConfig& config, int64_t tokens = 12) {
-  return seeded_inputs(config, config.vocab_size, tokens, 7);
-}
-
-Witness witness_of(const WhatIf& model, const VerifyInputs& inputs) {
-  return {.path = "witness", .unit = kUnit64, .numbers = reference_numbers<double>(model, inputs)};
-}
+using test::inputs_of, test::TempDir, test::tiny, test::weight, test::witness_of;
 
 struct Planted {
   const char* id;

@@ -353,6 +353,108 @@ def test_wrong_usage_and_wrong_files(model, tmp_path):
     fails(1, ["wrong shape", "grad.wpe.weight", "16x16", "3x16"], "verify", model, "--witness", path)
 
 
+def rewritten(model, path, edit, *options):
+    """A's own numbers after an edit of the dictionary."""
+    ok("verify", model, "--write-witness", path, "--tokens", 8, *options)
+    numbers = load_file(path)
+    edit(numbers)
+    save_file(numbers, path)
+    return path
+
+
+def rename(numbers, old, new):
+    for name in [name for name in numbers if name.startswith(old)]:
+        numbers[new + name[len(old):]] = numbers.pop(name)
+
+
+@pytest.mark.tiny
+def test_no_tensor_of_a_witness_is_passed_over(model, tmp_path):
+    """Names as named_parameters() of HuggingFace gives them are compared; names that are none are an error."""
+    path = tmp_path / "numbers"
+    said = report(model, "--witness", rewritten(model, path, lambda n: rename(n, "grad.", "grad.transformer.")))
+    assert said["equal"] and said["tensors_compared"] == said["tensors_of_a"] == 44
+
+    def noise(numbers):
+        rename(numbers, "grad.", "grad.transformer.")
+        numbers["grad.transformer.h.1.mlp.c_fc.weight"] += 1.0
+    said = report(model, "--witness", rewritten(model, path, noise))
+    assert said["first_difference"]["tensor"] == "grad.layer.1.mlp.fc.weight"
+    rewritten(model, path, lambda n: [n.pop(name) for name in list(n) if name not in ("tokens", "targets", "logits", "loss")])
+    assert "compared 2 of 44 tensors of A" in ok("verify", model, "--witness", path)
+    one = np.zeros(3)
+    for names in (["grad.h.0.attn.c_proj.weigth"], ["layer.9.mlp.residual"], ["param.h.0.attn.c_attn"], ["logit", "x", "y"]):
+        rewritten(model, path, lambda n, names=names: n.update({name: one for name in names}))
+        fails(1, ["unknown tensors", *names, "2 layers"], "verify", model, "--witness", path)
+    rewritten(model, path, lambda n: n.update({f"grad.h.{i}.no": one for i in range(9)}))
+    fails(1, ["grad.h.3.no", "and 5 more"], "verify", model, "--witness", path)
+    rewritten(model, path, lambda n: n.update({"grad.transformer.wpe.weight": n["grad.wpe.weight"]}))
+    fails(1, ["expected one of", "grad.transformer.wpe.weight"], "verify", model, "--witness", path)
+
+
+def test_a_head_that_is_the_table_has_one_gradient(model, tmp_path):
+    """A program may list it twice, or as the two parts that a head of its own would have."""
+    path, table, head = tmp_path / "numbers", "grad.wte.weight", "grad.lm_head.weight"
+    assert report(model, "--witness", rewritten(model, path, lambda n: n.update({head: n[table].copy()})))["equal"]
+
+    def parts(numbers):
+        numbers[head] = 0.25 * numbers[table]
+        numbers[table] -= numbers[head]
+    assert report(model, "--witness", rewritten(model, path, parts))["equal"]
+    rewritten(model, path, lambda n: n.update({head: n.pop(table)}))
+    fails(1, [head, "expected grad.wte.weight beside it"], "verify", model, "--witness", path)
+
+
+def test_write_witness_replaces_only_a_witness(tmp_path):
+    folder = tmp_path / "model"
+    tiny.write(folder)
+    weights = (folder / "model.safetensors").read_bytes()
+    for target in (folder / "model.safetensors", folder / "config.json", folder):
+        fails(1, ["exists already", "a free name or a witness"], "verify", folder, "--write-witness", target)
+    assert (folder / "model.safetensors").read_bytes() == weights
+    for tokens in (4, 8):
+        ok("verify", folder, "--write-witness", tmp_path / "numbers", "--tokens", tokens)
+    assert load_file(tmp_path / "numbers")["tokens"].shape == (2, 8)
+
+
+def test_what_a_witness_says_of_itself_has_to_be_a_number(model, tmp_path):
+    path = tmp_path / "numbers"
+    numbers = load_file(rewritten(model, path, NOTHING))
+    for key, value in (("unit", "nan"), ("unit", "1e9"), ("softmax_error", "inf"), ("lr", "inf"), ("lr", "-1")):
+        save_file(numbers, path, metadata={key: value})
+        fails(1, ["bad metadata", key, value], "verify", model, "--witness", path)
+
+
+@pytest.mark.tiny
+def test_numbers_that_are_not_finite_are_equal_to_nothing(model, tmp_path):
+    def broken(value):
+        def edit(w):
+            w["h.1.mlp.c_fc.bias"][5] = value
+        return edit
+    for value in (np.nan, np.inf):
+        bad = write(tmp_path / f"bad{value}", edited(broken(value)))
+        for pair in ((bad, model), (model, bad), (bad, bad)):
+            said = report(*pair)
+            assert said["cause_id"] == "not_finite" and "layer.1.mlp.fc.bias" in said["cause"]
+            assert said["first_difference"]["tensor"] == "layer.1.mlp.fc.bias" and said["largest_logits_gap"] is None
+
+    def large(w):
+        w["h.1.attn.c_attn.weight"][5] = 1e30
+    big = write(tmp_path / "big", edited(large))
+    for a, b, which in ((big, model, "A"), (model, big, "B"), (big, big, "A")):
+        text = lamina("verify", a, b).stdout.decode()
+        assert text.splitlines()[-1] == f"cause: numbers that are not finite (NaN, infinity): layer.1.attention.residual, {which} in fp32"
+
+
+def test_rows_that_no_token_reads_are_compared(model, tmp_path):
+    def edit(w):
+        w["wpe.weight"][8:] = 0.0
+    other = write(tmp_path / "other", edited(edit))
+    said = report(model, other, "--tokens", 8)
+    assert said["cause"] == "rows 8 to 15 of embedding.position differ; no token of this comparison reads them"
+    assert said["cause_id"] == "untouched_rows" and said["largest_logits_gap"] == 0.0 and said["greedy"]["equal"]
+    assert report(model, other)["cause_id"] != "untouched_rows"
+
+
 def with_engine(model, other, engine):
     environment = dict(LAMINA_TORCH_PYTHON=sys.executable, LAMINA_MINDSPORE_PYTHON=mindspore_python() or "")
     done = lamina("verify", model, other, "--with", engine, "--json", env=environment)
@@ -374,6 +476,12 @@ def test_transformers_is_a_witness(model, tmp_path):
     wrong = write(tmp_path / "wrong", edited(swap("h.0.ln_1.weight", "h.0.ln_1.bias")))
     gap, cause = run_engine("torch", model, wrong)
     assert gap < 1e-13 and cause == "LayerNorm's weight and bias exchanged: layer.0.ln_1, in the witness"
+
+
+def test_transformers_loads_a_model_that_reorders_and_upcasts(tmp_path):
+    """Which it can do in fp32 alone; in double it is no difference."""
+    folder = write(tmp_path / "model", tiny.weights(), reorder_and_upcast_attn=True, scale_attn_by_inverse_layer_idx=True)
+    assert with_engine(folder, folder, "torch")["equal"]
 
 
 @needs_mindspore

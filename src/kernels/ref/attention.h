@@ -4,7 +4,9 @@
 //   nothing visible:           o = 0, lse = -inf, and no gradient through this query
 #pragma once
 
+#include <cmath>
 #include <limits>
+#include <type_traits>
 
 #include "kernels/ref/cross_entropy.h"
 #include "kernels/ref/math.h"
@@ -114,10 +116,23 @@ void attention_cached(const RefCall<S>& call) {
       }
 }
 
+// do·o. `otherwise`: from its last product to its first, each multiplied and added with one rounding.
+template <typename S>
+S attention_delta(const S* dout, const S* o, int64_t n, bool otherwise) {
+  S out = S(0.0);
+  if constexpr (std::is_floating_point_v<S>)
+    if (otherwise) {
+      for (int64_t d = n - 1; d >= 0; --d) out = std::fma(dout[d], o[d], out);
+      return out;
+    }
+  for (int64_t d = 0; d < n; ++d) out += dout[d] * o[d];
+  return out;
+}
+
 // p = exp(score - lse), ds = p * (do·v * factor - do·o); o and lse are those of the forward op.
 template <typename S>
 void attention_bwd_query(const RefCall<S>& call, const AttentionSizes& z, int64_t b, int64_t h, int64_t t,
-                         int64_t begin) {
+                         int64_t begin, bool otherwise) {
   const auto& a = attrs_of<AttentionAttrs>(call);
   const int64_t query = (b * z.T + t) * z.C + h * z.D;
   const int64_t keys = (b * z.T + begin) * z.C + h * z.D;
@@ -132,8 +147,7 @@ void attention_bwd_query(const RefCall<S>& call, const AttentionSizes& z, int64_
   S* dv = call.out[2]->values.data() + keys;
   const auto scores = attention_scores(q, k, t + 1 - begin, z, a.scale);
   const auto factors = probability_factors(optional_input(call, 7), optional_input(call, 8), a, b, h, t, begin);
-  S delta = S(0.0);
-  for (int64_t d = 0; d < z.D; ++d) delta += dout[d] * o[d];
+  const S delta = attention_delta(dout, o, z.D, otherwise);
   for (size_t j = 0; j < scores.size(); ++j) {
     const int64_t row = static_cast<int64_t>(j) * z.C;
     const S p = exp(scores[j] - lse);
@@ -149,15 +163,20 @@ void attention_bwd_query(const RefCall<S>& call, const AttentionSizes& z, int64_
 }
 
 template <typename S>
-void attention_bwd(const RefCall<S>& call) {
+void attention_bwd_summed(const RefCall<S>& call, bool otherwise) {
   const auto& a = attrs_of<AttentionAttrs>(call);
   const AttentionSizes z = attention_sizes(call.in[1]->shape, a.n_head);
   for (int64_t b = 0; b < z.B; ++b)
     for (int64_t h = 0; h < z.H; ++h)
       for (int64_t t = 0; t < z.T; ++t) {
         const int64_t begin = call.in[6]->ints[static_cast<size_t>(b * z.T + t)];
-        if (begin <= t) attention_bwd_query(call, z, b, h, t, begin);
+        if (begin <= t) attention_bwd_query(call, z, b, h, t, begin, otherwise);
       }
+}
+
+template <typename S>
+void attention_bwd(const RefCall<S>& call) {
+  attention_bwd_summed(call, false);
 }
 
 }  // namespace lamina::ref
