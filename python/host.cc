@@ -206,6 +206,8 @@ std::vector<Generated> Host::generate(const std::vector<Prompt>& prompts, int64_
 
 void Host::save(const std::string& folder) {
   const std::unique_lock lock = enter();
+  if (const std::string found = find_non_finite(*newest().session, specs_); !found.empty())
+    throw_error(ErrorCode::invalid, "weights of no use are not saved: {}: {}", folder, found);
   save_model(*newest().session, folder, config_, parameter_specs(config_));
 }
 

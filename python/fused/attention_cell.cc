@@ -24,20 +24,14 @@ struct Problem {
 // x (M, C) in input `x`, T places in each of B rows.
 Problem problem_of(const Call& call, int x, int64_t T, int settings) {
   const Shape rows = call.shape(x, 2);
-  const double* set = call.doubles(settings, 6);
+  const int64_t heads = call.shape(settings, 2)[0];
+  const double* set = call.doubles(settings, {heads, 5});
   if (rows[0] % T != 0) throw Refused{Code::shape};
-  Problem p{.B = rows[0] / T, .T = T, .C = rows[1], .core = {}, .residual = {}, .eps = norm_epsilon(set[2])};
-  // A head is a whole number of channels.
-  if (!(set[0] >= 1.0 && set[0] <= static_cast<double>(p.C)) || set[0] != std::floor(set[0]) || !std::isfinite(set[1]))
-    throw Refused{Code::setting};
-  p.core = {.n_head = static_cast<int64_t>(set[0]),
-            .scale = set[1],
-            .dropout = dropout_share(set[3], set[5]),
-            .site = kCoreSite,
-            .stride = T};
-  if (p.C % p.core.n_head != 0) throw Refused{Code::setting};
-  if (p.core.dropout > 0.0 && p.core.n_head * T > UINT32_MAX / T) throw Refused{Code::shape};  // elements of a row
-  p.residual = {.p = dropout_share(set[4], set[5]), .site = kResidualSite, .training = true};
+  Problem p{.B = rows[0] / T, .T = T, .C = rows[1], .core = {}, .residual = {}, .eps = norm_epsilon(set[1])};
+  if (p.C % heads != 0 || !std::isfinite(set[0])) throw Refused{Code::setting};  // a head is whole channels
+  p.core = {.n_head = heads, .scale = set[0], .dropout = dropout_share(set[2], set[4]), .site = kCoreSite, .stride = T};
+  if (p.core.dropout > 0.0 && heads * T > UINT32_MAX / T) throw Refused{Code::shape};  // elements of a row
+  p.residual = {.p = dropout_share(set[3], set[4]), .site = kResidualSite, .training = true};
   return p;
 }
 

@@ -34,8 +34,8 @@ TensorArg Call::floats(int i, const Shape& expected, const Shape& as) const {
   return {checked(i, "float32", expected), as, {}, Dtype::f32};
 }
 
-const double* Call::doubles(int i, int64_t count) const {
-  return static_cast<const double*>(checked(i, "float64", {count}));
+const double* Call::doubles(int i, const Shape& expected) const {
+  return static_cast<const double*>(checked(i, "float64", expected));
 }
 
 int32_t* Call::ints(int i, const Shape& expected) const { return static_cast<int32_t*>(checked(i, "int32", expected)); }

@@ -36,7 +36,7 @@ class Call {
   // The kernels see it as `as`, of the same size.
   TensorArg floats(int i, const Shape& expected, const Shape& as) const;
   TensorArg floats(int i, const Shape& expected) const { return floats(i, expected, expected); }
-  const double* doubles(int i, int64_t count) const;
+  const double* doubles(int i, const Shape& expected) const;
   int32_t* ints(int i, const Shape& expected) const;
   const uint8_t* bools(int i, const Shape& expected) const;
 

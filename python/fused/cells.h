@@ -7,7 +7,7 @@
 //             3   W (C, C), bias (C) of q, k, v and proj       W (C, I), bias (I) of fc, W (I, C), bias (C) of proj
 //            11   hidden (B or 1, 1, T, T), bool           7   seed (2)
 //            12   seed (2), int32                          8   settings (4): epsilon, 1 for the tanh form of GELU,
-//            13   settings (6), float64: heads, scale,         dropout of the residual, 1 in training
+//            13   settings (heads, 5), float64: scale,         dropout of the residual, 1 in training
 //                 epsilon, dropout of probabilities and
 //                 of the residual, 1 in training
 //   outputs       y (M, C), kept, key_begin (B, T), int32      y (M, C), kept
@@ -18,7 +18,9 @@
 //   outputs       dx, then as the inputs from 1 to 10          dx, then as the inputs from 1 to 6
 //
 // `kept` is one row of floats: q, k, v, attention's result (M, C) each, log of the sums (B, heads, T), mean, rstd (M);
-// or what GELU took (M, I), mean, rstd (M). LayerNorm's result and GELU's are made again.
+// or what GELU took (M, I), mean, rstd (M). LayerNorm's result and GELU's are made again. Shapes of outputs follow from
+// those of inputs alone, since PyNative keeps them by name and input shapes for the whole process: hence a row of
+// settings for each head, of which the first is read.
 #pragma once
 
 #include "call.h"

@@ -20,7 +20,7 @@ struct Problem {
 // x (M, C) in input `x`, fc's weight (C, I) in input `fc`.
 Problem problem_of(const Call& call, int x, int fc, int settings) {
   const Shape rows = call.shape(x, 2), weight = call.shape(fc, 2);
-  const double* set = call.doubles(settings, 4);
+  const double* set = call.doubles(settings, {4});
   if (rows[0] > kMostElements / weight[1]) throw Refused{Code::shape};
   if (set[1] != 0.0 && set[1] != 1.0) throw Refused{Code::setting};
   return {rows[0],         rows[1],

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -23,6 +24,7 @@ struct Allowed {
 constexpr double kNoLimit = 1e300;
 constexpr Allowed kAnyNumber{-kNoLimit, kNoLimit};
 constexpr Allowed kFromZero{0.0, kNoLimit};
+constexpr Allowed kFloatFromZero{0.0, std::numeric_limits<float>::max()};  // kernels take it in fp32
 constexpr Allowed kFromOne{1.0, kNoLimit};
 constexpr Allowed kAboveZero{0.0, kNoLimit, true};
 constexpr Allowed kProbability{0.0, 1.0};

@@ -49,7 +49,7 @@ void for_each_shape_option(O& o, F&& f) {
   f(OptionRow{"accumulate", "N", "micro-batches of one step", kCount}, o.accumulate);
   f(OptionRow{"betas", "B1,B2", "decay of AdamW's moments", {0.0, 1.0, false, true}}, o.betas);
   f(OptionRow{"eps", "E", "AdamW's epsilon", kFromZero}, o.eps);
-  f(OptionRow{"weight-decay", "W", "decay of matrices and tables; biases and LayerNorm never decay", kFromZero},
+  f(OptionRow{"weight-decay", "W", "decay of matrices and tables; biases and LayerNorm never decay", kFloatFromZero},
     o.weight_decay);
   f(OptionRow{"clip", "NORM", "largest norm of the whole gradient; 0: no clipping", kFromZero}, o.clip);
   f(OptionRow{"clip-layer", "NORM", "largest norm of each layer's gradient, before --clip; 0: none", kFromZero},
@@ -129,10 +129,10 @@ void for_each_option(O& o, F&& f) {
     o.valid_fraction);
   f(OptionRow{"steps", "N", "steps to train", kFromOne}, o.steps);
   f(OptionRow{"epochs", "N", "passes over the data instead of --steps (default: 1)", kFromOne}, o.epochs);
-  f(OptionRow{"lr", "LR", "learning rate", kFromZero}, o.lr);
+  f(OptionRow{"lr", "LR", "learning rate", kFloatFromZero}, o.lr);
   f(OptionRow{"schedule", "NAME", "constant, linear, cosine or wsd: how the rate goes to --min-lr"}, o.schedule);
   f(OptionRow{"warmup", "W", "steps in which the rate rises", kFromZero}, o.warmup);
-  f(OptionRow{"min-lr", "LR", "where linear, cosine and wsd end", kFromZero}, o.min_lr);
+  f(OptionRow{"min-lr", "LR", "where linear, cosine and wsd end", kFloatFromZero}, o.min_lr);
   f(OptionRow{"decay-steps", "D", "last steps, in which wsd falls in a line (default: a tenth of the run)", kFromOne},
     o.decay_steps);
   f(OptionRow{"seed", "N", "of initial weights, order of the data and dropout", kFromZero}, o.seed);

@@ -16,6 +16,20 @@ Saver::Saver(SaverOptions options, int64_t step, int64_t steps) : options_(std::
 }
 
 void Saver::save(const TrainState& state) {
+  check_weights(state);
+  write(state);
+}
+
+void Saver::check_weights(const TrainState& state) const {
+  const std::string found = find_non_finite(options_.source.session, options_.source.specs);
+  if (found.empty()) return;
+  throw Error(
+      ErrorCode::invalid,
+      fmt::format("weights of no use are not saved: step {}: {}; {}", state.step, found, how_to_go_on(options_.out)),
+      "a smaller --lr or a --warmup may avoid it");
+}
+
+void Saver::write(const TrainState& state) const {
   const CheckpointSource& source = options_.source;
   save_model(source.session, options_.out, source.config, source.specs);
   if (source.tokenizer != nullptr) save_tokenizer(options_.out, *source.tokenizer, source.config.n_positions);
@@ -29,8 +43,9 @@ void Saver::save(const TrainState& state) {
 }
 
 bool Saver::try_save(const TrainState& state) {
+  check_weights(state);
   try {
-    save(state);
+    write(state);
     return true;
   } catch (const std::exception& error) {  // memory may be short as well
     options_.say(fmt::format("warning: not saved: {}; the run goes on", error.what()));

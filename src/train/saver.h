@@ -23,12 +23,17 @@ class Saver {
   // Steps done and steps of the whole run. Throws Error(invalid) where a checkpoint of another run lies in between.
   Saver(SaverOptions options, int64_t step, int64_t steps);
 
-  // The checkpoint comes last: where it stands, all the rest does.
+  // The checkpoint comes last: where it stands, all the rest does. Throws Error(invalid) for weights that are not
+  // finite, and nothing has changed.
   void save(const TrainState& state);
   // A full disk must not end a run that could still be saved elsewhere or later: it is said, and false comes back.
+  // Weights that are not finite end it.
   bool try_save(const TrainState& state);
 
  private:
+  void check_weights(const TrainState& state) const;
+  void write(const TrainState& state) const;
+
   SaverOptions options_;
 };
 

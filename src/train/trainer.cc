@@ -28,7 +28,6 @@ namespace lamina {
 namespace {
 
 constexpr double kPeakSeconds = 0.25;
-
 using Clock = std::chrono::steady_clock;
 
 double milliseconds_since(Clock::time_point start) {

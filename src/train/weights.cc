@@ -1,5 +1,6 @@
 #include "train/weights.h"
 
+#include <cmath>
 #include <filesystem>
 #include <utility>
 
@@ -39,6 +40,17 @@ std::string load_weights(Session& session, const std::string& folder, const Mode
   const LoadReport& report = weights.report();
   for (std::string& warning : report.loading()) warnings.push_back(std::move(warning));
   return report.text();
+}
+
+std::string find_non_finite(const Session& session, const std::vector<ParameterSpec>& specs) {
+  std::vector<float> values;
+  for (const ParameterSpec& spec : specs) {
+    values.resize(static_cast<size_t>(spec.shape.elements()));
+    session.read(spec.name, values.data(), spec.shape.last(), 1);
+    for (const float value : values)
+      if (!std::isfinite(value)) return fmt::format("{}, expected finite numbers, got {}", spec.hf.name, value);
+  }
+  return {};
 }
 
 void save_model(const Session& session, const std::string& folder, const ModelConfig& config,

@@ -25,6 +25,9 @@ ModelSource open_model(const std::string& name);
 std::string load_weights(Session& session, const std::string& folder, const ModelConfig& config,
                          const std::vector<ParameterSpec>& specs, std::vector<std::string>& warnings);
 
+// "wte.weight, expected finite numbers, got nan", of the first tensor that is not finite all over; empty where all are.
+std::string find_non_finite(const Session& session, const std::vector<ParameterSpec>& specs);
+
 // config.json, generation_config.json and model.safetensors, each replaced by rename.
 void save_model(const Session& session, const std::string& folder, const ModelConfig& config,
                 const std::vector<ParameterSpec>& specs);

@@ -85,8 +85,8 @@ class Case:
         return np.array(out)
 
     def settings(self):
-        attention = [self.heads, self.scale, self.eps, self.attn_pdrop, self.resid_pdrop, 1.0]
-        return np.array(attention), np.array([self.eps, self.tanh, self.resid_pdrop, 1.0])
+        attention = [self.scale, self.eps, self.attn_pdrop, self.resid_pdrop, 1.0]
+        return np.array([attention] * self.heads), np.array([self.eps, self.tanh, self.resid_pdrop, 1.0])
 
     def words(self):
         return np.array([self.seed * 77 - 5, 123456789 - self.seed], np.int32)

@@ -247,8 +247,8 @@ def initial():
 
 def settings_refused(model):
     """What is said of settings without meaning, before anything runs."""
-    wrong = [dict(eps=0.0), dict(clip=-1), dict(weight_decay=float("nan")), dict(betas=(0.9, 1.0)), dict(betas=(0.9,)), dict(max_skips=0),
-             dict(accumulate=1.5)]
+    wrong = [dict(eps=0.0), dict(clip=-1), dict(weight_decay=float("nan")), dict(weight_decay=1e39), dict(betas=(0.9, 1.0)), dict(betas=(0.9,)),
+             dict(betas=0.9), dict(max_skips=0), dict(accumulate=1.5)]
     return [answer(lambda given=given: lm.TrainStep(model, **given)) for given in wrong]
 
 
@@ -267,6 +267,8 @@ def step_by_step(config):
     out["losses"] = [step(ids, ids).loss for _ in range(2)]
     step.lr = lambda number: float("nan")
     out["rate"] = [answer(step, ids, ids), step.steps]
+    step.lr = 1e39
+    out["large_rate"] = answer(step, ids, ids)
     step.lr = 1e-3
     out["one_row"] = step(ids, ids, attention_mask=np.ones((1, 4))).tokens
     masks = (np.full((2, 4), -1000.0), np.array([[0, -10000, 0, 0]]), np.ones((2, 3)), np.array([[1.0, 0.5, 1.0, 1.0]]))
@@ -274,6 +276,28 @@ def step_by_step(config):
     square = np.arange(16).reshape(4, 4)
     out["masks"].append(answer(step, square, square, np.tril(np.ones((4, 4)))))
     return out
+
+
+def values_refused(model, folder):
+    """Values of wrong types, and what cannot be saved or found: what is said of each, and what was written."""
+    calls = {key: lambda key=key, value=value: lm.GPT2Config(**{key: value}) for key, value in
+             dict(attn_pdrop=None, layer_norm_epsilon="1e-5", activation_function=None, scale_attn_weights=0, bos_token_id="a").items()}
+    (folder / "theirs").mkdir()
+    (folder / "theirs" / "config.json").write_bytes((folder / "tiny" / "config.json").read_bytes())
+    (folder / "theirs" / "pytorch_model.bin").write_bytes(b"PK")
+    new, file, step = folder / "new", folder / "tiny" / "config.json", lm.TrainStep(model)
+    calls.update(dict=lambda: lm.GPT2Config.from_dict([]), theirs=lambda: lm.GPT2LMHeadModel.from_pretrained(folder / "theirs"),
+                 dtype=lambda: model.save_pretrained(new, dtype="fp8"), file=lambda: model.save_pretrained(file),
+                 state_file=lambda: step.save(file))
+    said = {name: answer(call) for name, call in calls.items()}
+    weight = model.model.layer[1].mlp.fc.weight
+    good, spoilt = weight.asnumpy().copy(), weight.asnumpy().copy()
+    for name, value, save in (("nan", np.nan, step.save), ("inf", np.inf, model.save_pretrained), ("half", 1e6, model.save_pretrained)):
+        spoilt[0, 0] = value
+        weight.set_data(tensor(spoilt))
+        said[name] = answer(save, new, *(["fp16"] if name == "half" else []))
+    weight.set_data(tensor(good))
+    return {**said, "written": new.exists()}
 
 
 def behaviour(folder, task):
@@ -289,11 +313,14 @@ def behaviour(folder, task):
     np.savez(folder / "out.npz", **arrays)
     step, short = lm.TrainStep(model), np.array([[1, 2]], np.int32)
     refused = [answer(step, *batch) for batch in ((short, short + 95), (short - 2, short), (short, short[:, 1:]), (short[0], short[0]),
-                                                  (np.zeros((1, 17), np.int32),) * 2)]
+                                                  (np.zeros((1, 17), np.int32),) * 2, (short[:0], short[:0]), ([[1, 2], [3]],) * 2)]
+    places = ([[0, -1]], [[0, 16]], [[0.0, 0.5]], [0, 1], [[0, 1], [0, 1]], [[0], [0, 1]])
+    refused += [answer(step, short, short, None, position_ids) for position_ids in places]
+    positions = [step(short, short, None, np.array(given)).tokens for given in ([[3, 15]], [[0, 1]])]
     settings, steps = settings_refused(model), step_by_step(model.config)
     modules = {"extension": "lamina._lamina" in sys.modules, "dir": "mindspore" in dir(lamina)}
-    return {"losses": tiny_losses(model, task), "dropout": dropout_shares(), "fused": fused_core(), "initial": initial(),
-            "modules": modules, "settings": settings, "steps": steps, "refused": refused, "adamw": adamw_weights(task["adamw"])}
+    return {"losses": tiny_losses(model, task), "dropout": dropout_shares(), "fused": fused_core(), "initial": initial(), "positions": positions,
+            "values": values_refused(model, folder), "modules": modules, "settings": settings, "steps": steps, "refused": refused, "adamw": adamw_weights(task["adamw"])}
 
 
 def loaded(path):

@@ -101,7 +101,7 @@ def dropout():
     layer.set_train(False)
     off = gradients(layer, case)["y"]
     layer.set_train()
-    layer.seed = Words()
+    layer.draw = Words()
     again = [gradients(layer, case)["y"].tobytes() for _ in range(2)]
     return {"share": float(1.0 - kept.mean()), "differs": bool((first["y"] != second["y"]).any()), "off": bool((off != x).all()),
             "scale_gap": float(np.abs((first["y"] - x)[kept] * 0.75 - (off - x)[kept]).max()),

@@ -49,6 +49,7 @@ def assert_nothing_written(tmp_path):
     (["train", "--data", "none", "--out", "run", "--lr", ""], ["--lr", "a number", "nothing"]),
     (["train", "--data", "none", "--out", "run", "--lr", "0x10"], ["--lr", "a number", "0x10"]),
     (["train", "--data", "none", "--out", "run", "--lr", "1e999"], ["--lr", "a number", "1e999"]),
+    (["train", "--data", "none", "--out", "run", "--lr", "1e39"], ["--lr", "a number from 0 to 3.4028234663852886e+38", "1e+39"]),
     (["train", "--data", "none", "--out", "run", "--token-type", ""], ["--token-type", "nothing"]),
     (["train", "--data", "none", "--out", ""], ["--out", "RUN", "nothing"]),
     (["generate", "none", "--end-id", ""], ["--end-id", "a whole number", "nothing"]),
@@ -387,6 +388,19 @@ def test_training_that_comes_apart_ends(tmp_path):
     assert "nan" not in "".join(lines).lower()
     assert [json.loads(line).get("skipped", False) for line in lines[-3:]] == [True] * 3
     assert not (tmp_path / "run" / "model.safetensors").exists()
+
+
+def test_weights_that_are_not_finite_are_not_saved(tmp_path):
+    """A rate that fp32 holds, but not AdamW's first step with it. The checkpoint before it stays, and a run goes on from it."""
+    args = [word for word in train_tiny(tmp_path) if word not in ("--steps", "2", "--batch")]
+    ok(*args, "--steps", "2")
+    kept = (tmp_path / "run" / "model.safetensors").read_bytes()
+    for last in (["--steps", "3"], ["--steps", "4", "--save-every", "3"]):
+        fails(1, ["not saved: step 3: wte.weight, expected finite numbers, got", "--resume goes on from", "step-2"], *args, *last, "--resume",
+              "--allow-changes", "--lr", "3e38")
+        assert (tmp_path / "run" / "model.safetensors").read_bytes() == kept
+        assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-2"]
+    ok(*args, "--steps", "3", "--resume")
 
 
 def test_what_the_data_has_no_use_for(tmp_path):

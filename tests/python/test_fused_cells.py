@@ -160,14 +160,17 @@ def test_wrong_arguments_are_codes(name):
 
 def test_settings_and_masks_without_meaning_are_codes():
     good = entries()
-    attention = {0: (0.0, 5.0, 2.5, np.nan, 24.0), 1: (np.inf,), 2: (-1.0, np.nan), 3: (1.5,), 5: (2.0,)}
+    attention = {0: (np.inf,), 1: (-1.0, np.nan), 2: (1.5,), 4: (2.0,)}
     mlp = {0: (np.nan,), 1: (0.5,), 2: (-0.1,), 3: (np.nan,)}
     for name, at, wrong in (("attention_forward", 13, attention), ("mlp_forward", 8, mlp)):
         for place, values in wrong.items():
             for value in values:
                 settings = good[name][at].copy()
-                settings[place] = value
+                settings.flat[place] = value
                 assert code_of(name, good[name], at, settings) == CODES["setting"], (name, place, value)
+    for heads, code in ((5, "setting"), (24, "setting"), (4, "shape")):  # 4 are possible, but then `kept` is larger
+        assert code_of("attention_forward", good["attention_forward"], 13, np.resize(Case(2, 5, 12, 3, 20).settings()[0], (heads, 5))) == \
+            CODES[code], heads
     name, hidden = "attention_forward", good["attention_forward"][11]
     for query, key in ((3, 1), (2, 2), (1, 3)):  # a hole, a query that does not see itself but others, one that sees ahead
         mask = hidden.copy()

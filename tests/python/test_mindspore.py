@@ -226,9 +226,29 @@ def test_ascend_takes_its_fused_operator(results):
 
 
 def test_a_batch_that_fits_not_is_refused(results):
-    words = [("targets", "row 0, place 1", "97"), ("ids", "row 0, place 0", "-1"), ("(1, 2)", "(1, 1)"), ("(2,)",), ("(1, 17)", "16")]
-    for said, expected in zip(results["behaviour"][1]["refused"], words):
+    words = [("targets", "row 0, place 1", "97"), ("ids", "row 0, place 0", "-1"), ("(1, 2)", "(1, 1)"), ("(2,)",), ("(1, 17)", "16"),
+             ("a row or more", "(0, 2)"), ("ids", "rows of one length"),
+             *(("position_ids", "row 0, place 1", "from 0 to 15", got) for got in ("-1", "16")), ("position_ids", "integers", "float64"),
+             ("position_ids", "(1, 2)", "(2,)"), ("position_ids", "(1, 2)", "(2, 2)"), ("position_ids", "rows of one length")]
+    for said, expected in zip(results["behaviour"][1]["refused"], words, strict=True):
         assert said.startswith("bad batch: ") and all(word in said for word in expected), said
+    assert results["behaviour"][1]["positions"] == [2, 2]
+
+
+def test_values_of_wrong_types_and_weights_that_are_not_finite_are_refused(results):
+    said = dict(results["behaviour"][1]["values"])
+    assert said.pop("written") is False
+    config = "bad model config: {}, expected {}, got {}".format
+    words = {"attn_pdrop": config("attn_pdrop", "a number", "None"), "layer_norm_epsilon": config("layer_norm_epsilon", "a number", "'1e-5'"),
+             "activation_function": config("activation_function", "a text", "None"),
+             "scale_attn_weights": config("scale_attn_weights", "true or false", "0"), "bos_token_id": "an id from 0 on or None, got 'a'",
+             "dict": "config: expected an object, got a list of 0 entries", "dtype": "dtype, expected fp32, fp16, bf16, got 'fp8'",
+             "theirs": "got none of them but pytorch_model.bin (lamina convert ", "file": "expected a folder", "state_file": "expected a folder",
+             "nan": "step 0: layer.1.mlp.fc.weight, expected finite numbers, got nan",
+             "inf": "layer.1.mlp.fc.weight, expected finite numbers, got inf", "half": "layer.1.mlp.fc.weight: expected values within fp16"}
+    assert said.keys() == words.keys()
+    for name, expected in words.items():
+        assert expected in said[name] and "\n" not in said[name], said[name]
 
 
 def test_nothing_compiled_is_loaded(results):
@@ -236,7 +256,7 @@ def test_nothing_compiled_is_loaded(results):
 
 
 def test_a_step_refuses_settings_without_meaning(results):
-    names = ["eps", "clip", "weight_decay", "betas", "betas", "max_skips", "accumulate"]
+    names = ["eps", "clip", "weight_decay", "weight_decay", "betas", "betas", "betas", "max_skips", "accumulate"]
     for said, name in zip(results["behaviour"][1]["settings"], names, strict=True):
         assert f"bad value: {name}, expected" in said
 
@@ -247,6 +267,7 @@ def test_steps_after_an_evaluation_without_targets_and_with_masks(results):
     assert steps["losses"][0] != steps["losses"][1]  # dropout goes on after set_train(False)
     said, count = steps["rate"]
     assert "bad value: lr of step 5, expected a finite number" in said and count == 4
+    assert "to 3.4028234663852886e+38" in steps["large_rate"]
     assert steps["one_row"] == 8
     words = ["value without meaning: place (0, 0), expected 0 (visible), or -10000 and less (masked), got -1000",
              "value without meaning: place (0, 1), expected 0 or 1, got -10000", "wrong shape: expected (2, 4)",

@@ -1,5 +1,7 @@
 """FusedGPT2Layer inside real MindSpore, in graph mode and PyNative: GPT2Layer's results and gradients, its losses, one operator
 a cell. What the library computes is compared with PyTorch in test_fused_cells.py."""
+from dataclasses import replace
+
 import fused_support as fused
 import numpy as np
 import pytest
@@ -13,6 +15,8 @@ pytestmark = needs_mindspore
 MODES = ("graph", "pynative")
 CASES = {"odd": Case(3, 7, 30, 3, 77, mask="padded", scale=10**-0.5, tanh=False),
          "documents": Case(2, 9, 12, 1, 48, mask="documents", scale=0.5, eps=1e-3)}
+# In one process, shapes of one width and another number of heads, in both orders: PyNative keeps what it infers.
+CASES.update(heads=replace(CASES["odd"], heads=5, scale=6**-0.5), again=replace(CASES["odd"], seed=1))
 MODEL = dict(n_embd=24, n_head=3, n_layer=2, n_positions=8, vocab_size=50, embd_pdrop=0.0, attn_pdrop=0.0, resid_pdrop=0.0)
 MASK = [[0, 0, 0, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 0, 0, 0], [1] * 8]
 SUBS = {"ln_1.gamma": (ATTENTION, "gamma"), "ln_1.beta": (ATTENTION, "beta"), "ln_2.gamma": (MLP, "gamma"), "ln_2.beta": (MLP, "beta"),

@@ -45,6 +45,10 @@ def programs(folder):
         "betas": [*base, *options(out=folder / "no", steps=1, betas="0.9")],
         "short": [*base, *options(out=folder / "no", steps=1, sequence=3)],
         "data": ["--model", folder / "tiny", "--data", folder / "nothing.bin", *options(out=folder / "no", steps=1)],
+        "rate": [*base, *options(out=folder / "no", steps=1, lr="1e39")],
+        "seed": [*base, *options(out=folder / "no", steps=1, seed=2**63)],
+        "infinite": [*base, *options(out=folder / "infinite", steps=1, warmup=0, lr="3e38", weight_decay="1e6")],
+        "list": [*base, *options(out=folder / "list", steps=1, resume=True)],
         "decay": [*base, *options(out=folder / "no", steps=4, schedule="wsd", decay_steps=4)],
     }
     second = {"rest": [*base, *options(**part, save_every=3)],
@@ -135,12 +139,16 @@ def run(tmp_path_factory):
         cli.ok("train", "--model", folder / "tiny", "--data", folder / "ids.bin", "--out", folder / name, "--steps", 10, *options(**changes))
     for name, extra in FOLDERS.items():
         cli.ok("convert", folder / "lamina" / "checkpoints" / "step-10", folder / name, "--to", TO.get(name, "mindspore"), *extra)
+    tiny.write(folder / "list")
+    (folder / "list" / "train.json").write_text("[]")
     expected = {"ckpt": write_bad_ckpts(folder), "ids": write_bad_ids(folder), "refused": write_states(folder)}
     first, second = programs(folder)
     rates = {name: ["--model", "m", "--data", "d", "--out", "o", "--steps", "10", *options(schedule=name)] for name in SCHEDULES}
     task = dict(pynative=False, loads=list(FOLDERS), programs=first, rates=rates,
                 **{key: list(value) for key, value in expected.items()})
     (answer,) = run_children([("training", folder, task)])
+    with open(folder / "part" / "metrics.jsonl", "ab") as file:
+        file.write(b"\xff\xfe\n")  # what comes after the state goes, whatever it is
     (continued,) = run_children([("continued", folder, dict(pynative=False, programs=second))])
     return folder, expected, answer, continued
 
@@ -243,7 +251,9 @@ def test_the_program_refuses_what_makes_no_sense(run):
     said = run[2]["programs"]
     words = {"exists": [1, "output exists"], "changed": [1, "clip, expected 1.0, got 2.0"], "foreign": [1, "train.json"], "model": [1, "precision"],
              "seq": [1, "n_positions 16, got 17"], "batch": [2, "--batch", "from 1"], "betas": [2, "two numbers"],
-             "short": [2, "--sequence"], "data": [1, "nothing.bin", "No such file"], "decay": [1, "--decay-steps 4", "at most 4"]}
+             "short": [2, "--sequence"], "data": [1, "nothing.bin", "No such file"], "decay": [1, "--decay-steps 4", "at most 4"],
+             "rate": [2, "--lr", "to 3.402823466e+38", "1e39"], "seed": [2, "--seed", "to 9223372036854775807"],
+             "infinite": [1, "step 1", "expected finite numbers"], "list": [1, "train.json", "expected an object", "a list of 0 entries"]}
     for name, (code, *expected) in words.items():
         assert said[name][0] == code and all(word in said[name][1] for word in expected), (name, said[name])
-    assert not (run[0] / "no").exists()
+    assert not (run[0] / "no").exists() and not (run[0] / "infinite" / "model.safetensors").exists()

@@ -45,6 +45,9 @@ TEST(Options, NeverAllowedValuesNameOptionAndValue) {
   refuse([](TrainOptions& o) { o.lr = -0.5; }, {"--lr", "-0.5"});
   refuse([](TrainOptions& o) { o.lr = std::numeric_limits<double>::quiet_NaN(); }, {"--lr", "nan"});
   refuse([](TrainOptions& o) { o.lr = std::numeric_limits<double>::infinity(); }, {"--lr", "inf"});
+  refuse([](TrainOptions& o) { o.lr = 1e39; }, {"--lr", "to 3.4028234663852886e+38", "1e+39"});
+  refuse([](TrainOptions& o) { o.min_lr = 1e39; }, {"--min-lr", "1e+39"});
+  refuse([](TrainOptions& o) { o.weight_decay = 1e39; }, {"--weight-decay", "1e+39"});
   refuse([](TrainOptions& o) { o.betas = {0.9, 1.0}; }, {"--betas", "1"});
   refuse([](TrainOptions& o) { o.dropout = 1.5; }, {"--dropout", "1.5"});
   refuse([](TrainOptions& o) { o.schedule = "square"; }, {"--schedule", "square"});

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, field, fields
 from typing import Optional
 
-from .errors import Error, quoted
+from .errors import Error, quoted, shown
 
 MAX_SIZE = 1 << 24
 ALIASES = {"n_positions": ("max_position_embeddings", "n_ctx"), "n_embd": ("hidden_size",), "n_layer": ("num_hidden_layers",),
@@ -33,7 +33,7 @@ def json_text(value):
         return quoted(value, 60)
     if isinstance(value, (list, dict)):
         return f"{'a list' if isinstance(value, list) else 'an object'} of {len(value)} entries"
-    return json.dumps(value)
+    return json.dumps(value, default=repr)
 
 
 def key_text(key):
@@ -41,6 +41,12 @@ def key_text(key):
 
 
 KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+
+
+def fits(kind, value):
+    """Whether it is of this kind: no truth value is a number."""
+    number = isinstance(value, (int, float) if kind is float else kind)
+    return number and (kind is bool or not isinstance(value, bool))
 
 
 class Reader:
@@ -57,8 +63,7 @@ class Reader:
         self.fail("invalid", f"{key}, expected {expected}, got {json_text(value)}")
 
     def check(self, key, kind, value):
-        number = isinstance(value, (int, float) if kind is float else kind)
-        if not number or (kind is not bool and isinstance(value, bool)):
+        if not fits(kind, value):
             self.refuse(key, KINDS[kind], value)
         return float(value) if kind is float else value
 
@@ -163,8 +168,13 @@ class GPT2Config:
         for name in ("vocab_size", "n_positions", "n_embd", "n_layer", "n_head", "n_inner"):
             value = getattr(self, name)
             if name != "n_inner" or value is not None:
-                whole = isinstance(value, int) and not isinstance(value, bool)
-                check(whole and 1 <= value <= MAX_SIZE, name, f"a whole number from 1 to {MAX_SIZE}", value)
+                check(fits(int, value) and 1 <= value <= MAX_SIZE, name, f"a whole number from 1 to {MAX_SIZE}", shown(value))
+        for entry in fields(self)[6:16]:
+            value, kind = getattr(self, entry.name), type(entry.default)
+            check(fits(kind, value), entry.name, KINDS[kind], shown(value))
+        for name in ("bos_token_id", "eos_token_id"):
+            value = getattr(self, name)
+            check(value is None or (fits(int, value) and value >= 0), name, "an id from 0 on or None", shown(value))
         if self.n_embd % self.n_head:
             raise Error("invalid", f"bad model config: n_embd {self.n_embd} is not divisible by n_head {self.n_head}")
         check(self.tanh or self.activation_function == "gelu", "activation_function",
@@ -177,6 +187,8 @@ class GPT2Config:
 
     @classmethod
     def from_dict(cls, root, where="config"):
+        if not isinstance(root, dict):
+            raise Error("invalid", f"bad model config: {where}: expected an object, got {json_text(root)}")
         reader, warnings = Reader(root, where), []
         refuse_other_models(reader, warnings)
         values = dict(
@@ -207,10 +219,7 @@ class GPT2Config:
         file = os.path.join(path, "config.json") if os.path.isdir(path) else str(path)
         if not os.path.exists(file):
             raise Error("io", f"no such model: {path}, expected a model folder or a config.json, got nothing there")
-        root = read_json(file)
-        if not isinstance(root, dict):
-            raise Error("invalid", f"bad model config: {file}: expected an object, got {json_text(root)}")
-        return cls.from_dict(root, file)
+        return cls.from_dict(read_json(file), file)
 
     def to_dict(self):
         """The content of config.json: that of the file it came from with every key that matters written out."""

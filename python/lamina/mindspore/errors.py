@@ -1,4 +1,5 @@
 """The error of this package. It is no lamina.Error: nothing here loads the compiled extension."""
+import numpy as np
 
 
 class Error(Exception):
@@ -12,6 +13,20 @@ class Error(Exception):
 
     def __reduce__(self):  # of a worker's error
         return type(self), (self.code, str(self), self.table)
+
+
+def shown(value):
+    """A value of the caller's as Python writes it, in one line and cut."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 60 else text[:60] + "…"
+
+
+def array_of(what, values):
+    """As numpy's, whose own error for a list of unequal rows has no name in it."""
+    try:
+        return np.asarray(values)
+    except ValueError:
+        raise Error("invalid", f"{what}, expected rows of one length, got {shown(values)}") from None
 
 
 def quoted(text, limit=120):

@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 
 from .ckpt import CkptFile
 from .config import GPT2Config, json_text, read_json
-from .errors import Error, quoted
+from .errors import Error, quoted, shown
 from .names import FRONT, HEAD, KINDS, Matcher, is_training_state, match_exactly, parameters_of, slot_shape, slots_of
 
 WEIGHTS, INDEX, CKPT = "model.safetensors", "model.safetensors.index.json", "model.ckpt"
@@ -98,7 +98,9 @@ def open_weights(path):
         if (path / WEIGHTS).exists():
             return [WeightFile(path / WEIGHTS)]
         if not (path / INDEX).exists() and not (path / CKPT).exists():
-            raise Error("io", f"no weights: {path}: expected {WEIGHTS}, {INDEX} or {CKPT}, got none of them")
+            other = next((file.name for file in sorted(path.iterdir()) if file.suffix in (".bin", ".pt", ".pth")), None)
+            hint = f" but {other} (lamina convert {path} OUT --to mindspore makes a folder of it)" if other else ""
+            raise Error("io", f"no weights: {path}: expected {WEIGHTS}, {INDEX} or {CKPT}, got none of them{hint}")
         path = path / (INDEX if (path / INDEX).exists() else CKPT)
     if path.name.endswith(".index.json"):
         return open_index(path)
@@ -211,10 +213,19 @@ def to_words(values, kind, name):
     return np.where(np.isnan(values), quiet, rounded).astype("<u2")
 
 
+def check_values(parameters, where, kind="F32"):
+    """Refuses what no file may hold, a NaN or an infinity, and what fp16 does not: before anything is written."""
+    for name, parameter in parameters.items():
+        values = parameter.asnumpy()
+        finite = np.isfinite(values)
+        if not finite.all():
+            raise Error("invalid", f"cannot save {where}: {name}, expected finite numbers, got {values[~finite][0]}")
+        if kind == "F16":
+            to_words(values, kind, name)
+
+
 def save_weights(model, path, dtype="fp32"):
     """HuggingFace's names and packing, a tensor in memory at a time; a tied head is not written. Equal weights, equal bytes."""
-    if dtype not in TYPES:
-        raise Error("invalid", f"dtype, expected {', '.join(TYPES)}, got {json_text(dtype)}")
     kind = TYPES[dtype][0]
 
     def packed(name, parameters):
@@ -269,13 +280,19 @@ def write_json(path, value):
 
 def save_folder(model, folder, dtype="fp32"):
     """config.json with every key that it had, generation_config.json and model.safetensors."""
+    if not isinstance(dtype, str) or dtype not in TYPES:
+        raise Error("invalid", f"bad value: dtype, expected {', '.join(TYPES)}, got {shown(dtype)}")
+    check_values(parameters_of(model), folder, TYPES[dtype][0])
     save_config(model.config, folder, dtype)
     save_weights(model, Path(folder) / WEIGHTS, dtype)
 
 
 def save_config(config, folder, dtype):
     folder, root = Path(folder), config.to_dict()
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Error("io", f"cannot save: {folder}: expected a folder or a place for one, got {error.strerror}") from None
     names = [key for key in ("dtype", "torch_dtype") if key in root] or ["dtype"]
     write_json(folder / "config.json", {**root, **{key: TYPES[dtype][1] for key in names}})
     ids = {key: getattr(config, key) for key in ("bos_token_id", "eos_token_id") if getattr(config, key) is not None}

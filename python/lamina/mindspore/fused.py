@@ -61,7 +61,8 @@ def with_biases(weights):
 
 class Cell:
     """One cell's operators: `forward` knows `backward`. MindSpore calls `shapes` and `dtypes` where it infers them, so that what
-    is wrong there is said before anything runs."""
+    is wrong there is said before anything runs. PyNative keeps the answer for all cells of a process, by the shapes of the inputs:
+    nothing else may decide it."""
 
     def __init__(self, name, gradients, bprop):
         """`gradients`: which inputs of `backward` have the shapes of its results, weights with their biases."""
@@ -74,7 +75,7 @@ class Cell:
 
 class AttentionCell(Cell):
     def __init__(self, config):
-        self.width, self.heads = config.n_embd, config.n_head
+        self.width = config.n_embd
         super().__init__("attention", (slice(2, 4), slice(4, 8)), self.bprop_of)
 
     @staticmethod
@@ -91,7 +92,7 @@ class AttentionCell(Cell):
         for name, weight, bias in (("q", wq, bq), ("k", wk, bk), ("v", wv, bv), ("proj", wp, bp)):
             check_shape(name + ".weight", weight, [self.width] * 2)
             check_shape(name + ".bias", bias, [self.width])
-        return x, [x[0] * (4 * self.width + self.heads + 2)], [x[0] // hidden[3], hidden[3]]
+        return x, [x[0] * (4 * x[1] + settings[0] + 2)], [x[0] // hidden[3], hidden[3]]
 
     def dtypes(self, *types):
         check_types("x or a parameter", types[:11])
@@ -117,7 +118,7 @@ class MlpCell(Cell):
         for name, shape, expected in (("fc.weight", wf, [self.width, self.inner]), ("fc.bias", bf, [self.inner]),
                                       ("proj.weight", wp, [self.inner, self.width]), ("proj.bias", bp, [self.width])):
             check_shape(name, shape, expected)
-        return x, [x[0] * (self.inner + 2)]
+        return x, [x[0] * (wf[1] + 2)]
 
     def dtypes(self, *types):
         check_types("x or a parameter", types[:7])
@@ -159,9 +160,9 @@ class FusedGPT2Layer(GPT2Layer):
         self.attend, self.feed = AttentionCell(config).forward, MlpCell(config).forward
         self.drops = config.attn_pdrop > 0.0 or config.resid_pdrop > 0.0
         self.draw, self.none = Seed() if self.drops else None, Tensor([0, 0], mstype.int32)
-        attention = [config.n_head, scale_of(config, index), config.layer_norm_epsilon, config.attn_pdrop, config.resid_pdrop]
+        attention = [scale_of(config, index), config.layer_norm_epsilon, config.attn_pdrop, config.resid_pdrop]
         mlp = [config.layer_norm_epsilon, float(config.tanh), config.resid_pdrop]
-        self.attention_settings = [Tensor([*attention, training], mstype.float64) for training in (0.0, 1.0)]
+        self.attention_settings = [Tensor([[*attention, training]] * config.n_head, mstype.float64) for training in (0.0, 1.0)]
         self.mlp_settings = [Tensor([*mlp, training], mstype.float64) for training in (0.0, 1.0)]
 
     def construct(self, x, mask, seq):

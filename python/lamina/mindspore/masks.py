@@ -15,7 +15,7 @@ import numpy as np
 from mindspore import Tensor, nn, ops
 from mindspore import dtype as mstype
 
-from .errors import Error
+from .errors import Error, array_of
 
 MASKED = -9984.0  # the -10000 of many programs, in bfloat16
 LOWEST = float(np.finfo(np.float32).min)  # scores are fp32 in every precision, so this is finite, and exp() of it is 0
@@ -34,7 +34,7 @@ def visible_of(mask):
 
 def check_mask(mask, rows, width):
     """Refuses a mask of numpy's for `rows` rows of `width` places by its shape or the place of its first bad value."""
-    mask = np.asarray(mask)
+    mask = array_of("bad batch: attention_mask", mask)
     shape, rank = mask.shape, mask.ndim
     deep = rank == 3 or (rank == 4 and shape[1] == 1)
     if rank < 2 or shape[-1] != width or shape[0] not in (1, rows) or not (rank == 2 or (deep and shape[-2] in (1, width))):

@@ -11,7 +11,7 @@ import numpy as np
 from mindspore import Tensor
 
 from .errors import Error, quoted
-from .files import SIZES, WEIGHTS, config_beside, fail, floats, open_weights, save_config, write_tensors
+from .files import SIZES, WEIGHTS, check_values, config_beside, fail, floats, open_weights, save_config, write_tensors
 from .names import match_exactly, parameters_of
 
 COUNTERS = {"step_num": ("I64", []), "global_step": ("I32", [1]), "scale_sense": ("F32", []), "current_iterator_step": ("I32", [])}
@@ -32,6 +32,9 @@ def parts_of(model, graph):
 
 def save_state(folder, model, graph, counters):
     """`counters`: name to a number; the file is there whole or as it was."""
+    parts = parts_of(model, graph)
+    check_values({name: place[1] for name, place in parts.items() if place[1] is not None},
+                 f"{folder}: step {counters['step_num']}")
     save_config(model.config, folder, "fp32")
 
     def values(_, place):
@@ -40,7 +43,7 @@ def save_state(folder, model, graph, counters):
     numbers = [(name, *COUNTERS[name], lambda name, value: np.array(value, SIZES[COUNTERS[name][0]]), counters[name])
                for name in COUNTERS if name in counters]
     tensors = [(name, "F32", [int(size) for size in place[0].shape], values, place)
-               for name, place in parts_of(model, graph).items()]
+               for name, place in parts.items()]
     write_tensors(Path(folder) / WEIGHTS, "ms", numbers + tensors)
 
 

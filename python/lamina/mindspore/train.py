@@ -13,18 +13,22 @@ from pathlib import Path
 import mindspore as ms
 
 from .cells import GPT2LMHeadModel
-from .config import GPT2Config, read_json
+from .config import GPT2Config, json_text, read_json
 from .errors import Error
 from .files import WEIGHTS, Replaced, load_weights, write_json
-from .training import TrainStep
+from .training import LARGEST, TrainStep
 from .windows import Windows
 
+LONGEST = 2**63 - 1
 SETTINGS, METRICS = "train.json", "metrics.jsonl"
 FREE = ("model", "data", "out", "save_every", "resume", "max_skips")  # what another try with --resume may change
 
 
-def number(kind, least, most=math.inf, above=False, below=False):
-    """A type for argparse: a finite number of this kind from `least` to `most`; above and below: without these two."""
+def number(kind, least, most=None, above=False, below=False):
+    """A type for argparse: a finite number of this kind from `least` to `most`; above and below: without these two. Whole ones
+    have 64 bits, as in `lamina train`."""
+    most = most or (LONGEST if kind is int else math.inf)
+
     def parse(text):
         try:
             value = kind(text)
@@ -32,7 +36,8 @@ def number(kind, least, most=math.inf, above=False, below=False):
             value = math.nan
         fits = least <= value <= most and math.isfinite(value) and not (above and value == least) and not (below and value == most)
         if not fits:
-            end = "" if above else " on" if math.isinf(most) else f" to {'below ' if below else ''}{most:.10g}"
+            last = f"{most}" if kind is int else f"{most:.10g}"
+            end = "" if above else " on" if math.isinf(most) else f" to {'below ' if below else ''}{last}"
             limits = f"{'above' if above else 'from'} {least:g}{end}"
             raise argparse.ArgumentTypeError(f"expected a {'whole ' if kind is int else ''}number {limits}, got {text!r:.60}")
         return value
@@ -49,7 +54,7 @@ def betas(text):
 
 def parse_arguments(arguments):
     parser = argparse.ArgumentParser(prog="python -m lamina.mindspore.train", description=__doc__.split(": ", 1)[1], allow_abbrev=False)
-    count, from_zero, real = number(int, 1, 1 << 20), number(int, 0), number(float, 0.0)
+    count, from_zero, real = number(int, 1, 1 << 20), number(int, 0), number(float, 0.0, LARGEST)
     add = parser.add_argument
     add("--model", required=True, help="a model folder, whose weights are taken; or a config.json, for new ones")
     add("--data", required=True, help="a token file of llm.c or nanoGPT")
@@ -66,7 +71,7 @@ def parse_arguments(arguments):
     add("--betas", type=betas, default=(0.9, 0.999), help="decay of AdamW's moments (0.9,0.999)")
     add("--eps", type=number(float, 0.0, above=True), default=1e-8, help="AdamW's epsilon (1e-8)")
     add("--weight-decay", type=real, default=0.0, help="decay of matrices and tables (0)")
-    add("--clip", type=real, default=0.0, help="largest norm of the whole gradient; 0: no clipping")
+    add("--clip", type=number(float, 0.0), default=0.0, help="largest norm of the whole gradient; 0: no clipping")
     add("--dropout", type=number(float, 0.0, 1.0), help="probability of all dropouts (what the config says)")
     add("--precision", default="fp32", help="fp32, mixed, mixed-bf16, mixed-fp16 or a MAP.json (fp32)")
     add("--fused", action="store_true", help="layers by Lamina's kernels; CPU, fp32")
@@ -148,6 +153,8 @@ class Run:
         settings.update(seq=seq, betas=list(self.options.betas), ids=len(self.windows.ids), data=self.windows.sum())
         settings["steps"] = None if settings["schedule"] == "constant" else settings["steps"]
         stored = read_json(self.out / SETTINGS) if self.resumed else settings
+        if not isinstance(stored, dict):
+            raise Error("invalid", f"not a run of this program: {self.out / SETTINGS}: expected an object, got {json_text(stored)}")
         for key, value in settings.items():
             if stored.get(key) != value:
                 raise Error("invalid", f"settings changed: {self.out}: {key.replace('_', '-')}, expected {stored.get(key)}, got {value}")
@@ -193,12 +200,12 @@ class Run:
         """The file of lines, without those after the state that the run goes on from."""
         path, kept = self.out / METRICS, []
         if path.exists():
-            for line in path.read_text().splitlines(keepends=True)[:self.step.steps]:
-                if not line.endswith("\n"):  # a kill cut it
+            for line in path.read_bytes().splitlines(keepends=True)[:self.step.steps]:
+                if not line.endswith(b"\n"):  # a kill cut it
                     break
                 kept.append(line)
         with Replaced(path) as file:
-            file.write("".join(kept).encode())
+            file.write(b"".join(kept))
         return open(path, "a")
 
     def take_step(self):

@@ -6,11 +6,12 @@ import numpy as np
 from mindspore import ParameterTuple, Tensor, nn, ops
 from mindspore import dtype as mstype
 
-from .errors import Error
+from .errors import Error, array_of, shown
 from .masks import check_mask, check_runs
 from .state import load_state, save_state
 
 IGNORED = -100
+LARGEST = float(np.finfo(np.float32).max)  # what a rate is taken in
 FIRST_SCALE, GOOD_STEPS_TO_GROW = 65536.0, 2000  # torch.amp.GradScaler's schedule, with 1 as the floor
 
 
@@ -153,6 +154,7 @@ class TrainStep:
 
     def __call__(self, ids, targets, attention_mask=None, position_ids=None):
         check_batch(ids, targets, self.model.config, self.accumulate)
+        check_positions(position_ids, tuple(np.shape(ids)), self.model.config.n_positions)
         if attention_mask is not None and not isinstance(attention_mask, Tensor):
             check_mask(attention_mask, *np.shape(ids))
             if self.model.fused:
@@ -189,9 +191,9 @@ class TrainStep:
 
     def _rate(self, step):
         rate = self.lr(step) if callable(self.lr) else self.lr
-        if not is_number(rate) or rate < 0.0:
-            raise Error("invalid", f"bad value: lr of step {step}, expected a finite number from 0 on or a function from the step to "
-                                   f"one, got {rate!r:.60}")
+        if not is_number(rate) or not 0.0 <= rate <= LARGEST:
+            raise Error("invalid", f"bad value: lr of step {step}, expected a finite number from 0 to {LARGEST} or a function from "
+                                   f"the step to one, got {shown(rate)}")
         return float(rate)
 
     def _after(self, finite, finite_loss, parts):
@@ -216,7 +218,7 @@ class TrainStep:
 
 
 def is_number(value):
-    return isinstance(value, (int, float, np.number)) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, (int, float, np.number)) and not isinstance(value, bool) and abs(value) < math.inf
 
 
 def make_graph(model, accumulate):
@@ -229,37 +231,55 @@ def make_graph(model, accumulate):
 
 def check_settings(betas, eps, weight_decay, clip, max_skips, accumulate):
     """The ranges of `lamina train`; eps above 0, since MindSpore's kernel divides by it where nothing was ever learnt."""
-    wanted = [("eps", eps, "a number above 0", lambda x: x > 0.0)]
-    wanted += [(name, value, "a number from 0 on", lambda x: x >= 0.0) for name, value in (("weight_decay", weight_decay), ("clip", clip))]
+    if np.shape(array_of("bad value: betas", betas)) != (2,):
+        raise Error("invalid", f"bad value: betas, expected two numbers from 0 to below 1, got {shown(betas)}")
+    wanted = [("eps", eps, "a number above 0", lambda x: x > 0.0), ("clip", clip, "a number from 0 on", lambda x: x >= 0.0),
+              ("weight_decay", weight_decay, f"a number from 0 to {LARGEST}", lambda x: 0.0 <= x <= LARGEST)]
     wanted += [("betas", beta, "two numbers from 0 to below 1", lambda x: 0.0 <= x < 1.0) for beta in betas]
     wanted += [(name, value, "a whole number from 1 on", lambda x: x >= 1 and x == int(x))
                for name, value in (("max_skips", max_skips), ("accumulate", accumulate))]
     for name, value, expected, fits in wanted:
         if not is_number(value) or not fits(value):
-            raise Error("invalid", f"bad value: {name}, expected {expected}, got {value!r:.60}")
-    if len(betas) != 2:
-        raise Error("invalid", f"bad value: betas, expected two numbers from 0 to below 1, got {len(betas)}")
+            raise Error("invalid", f"bad value: {name}, expected {expected}, got {shown(value)}")
 
 
 def check_batch(ids, targets, config, accumulate):
     """What a device would answer with nonsense, or with an error of its own: ids beyond the vocabulary, too many places."""
-    shape = tuple(np.shape(ids))
-    if len(shape) != 2 or tuple(np.shape(targets)) != shape or not 1 <= shape[1] <= config.n_positions:
-        raise Error("invalid", f"bad batch: expected ids and targets (B, T) with T from 1 to {config.n_positions}, got "
-                               f"{shape} and {tuple(np.shape(targets))}")
+    shape, other = (shape_of(name, values) for name, values in (("ids", ids), ("targets", targets)))
+    if len(shape) != 2 or other != shape or shape[0] < 1 or not 1 <= shape[1] <= config.n_positions:
+        raise Error("invalid", f"bad batch: expected ids and targets (B, T) with a row or more and T from 1 to {config.n_positions}, "
+                               f"got {shape} and {other}")
     if shape[0] % accumulate:
         raise Error("invalid", f"bad batch: expected a multiple of {accumulate} rows, one part for each micro-batch, got {shape[0]}")
-    for name, values, least in (("ids", ids, 0), ("targets", targets, None)):
-        if isinstance(values, Tensor):
-            continue  # on a device: not fetched for this
-        values = np.asarray(values)
-        if values.dtype.kind not in "iu":
-            raise Error("invalid", f"bad batch: {name}, expected integers, got {values.dtype}")
-        bad = (values >= config.vocab_size) | (False if least is None else values < least)
-        if bad.any():
-            row, place = (int(i[0]) for i in np.nonzero(bad))
-            raise Error("invalid", f"bad batch: {name}, row {row}, place {place}, expected an id below {config.vocab_size}, got "
-                                   f"{int(values[row, place])}")
+    check_whole("ids", ids, 0, config.vocab_size, f"an id below {config.vocab_size}")
+    check_whole("targets", targets, None, config.vocab_size, f"an id below {config.vocab_size}")
+
+
+def check_positions(positions, shape, n_positions):
+    """Those of ids of this shape, or of one row for all of them."""
+    if positions is None:
+        return
+    own = shape_of("position_ids", positions)
+    if own not in (shape, (1, shape[1])):
+        raise Error("invalid", f"bad batch: position_ids, expected shape {shape} or {(1, shape[1])}, got {own}")
+    check_whole("position_ids", positions, 0, n_positions, f"a position from 0 to {n_positions - 1}")
+
+
+def shape_of(name, values):
+    return tuple(values.shape if isinstance(values, Tensor) else array_of(f"bad batch: {name}", values).shape)
+
+
+def check_whole(name, values, least, limit, expected):
+    """Whole numbers from `least` (None: any) to below `limit`, by row and place; those on a device are not fetched for this."""
+    if isinstance(values, Tensor):
+        return
+    values = np.asarray(values)
+    if values.dtype.kind not in "iu":
+        raise Error("invalid", f"bad batch: {name}, expected integers, got {values.dtype}")
+    bad = (values >= limit) | (False if least is None else values < least)
+    if bad.any():
+        row, place = (int(i[0]) for i in np.nonzero(bad))
+        raise Error("invalid", f"bad batch: {name}, row {row}, place {place}, expected {expected}, got {int(values[row, place])}")
 
 
 def _tensor(values):
