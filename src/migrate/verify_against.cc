@@ -53,6 +53,16 @@ std::vector<TensorGap> gaps_of(const VerifyModel& a, const Numbers& truth, const
   return out;
 }
 
+// Whether all that it computes is finite.
+bool compare_fast(VerifyReport& out, const VerifyModel& a, const Numbers& truth, const VerifyInputs& inputs,
+                  const Tolerances& tolerances, const VerifyOptions& options) {
+  const char* what = "A in fp32 and in double";
+  options.say(what);
+  const Numbers numbers = FastModel(a, inputs, options.threads).numbers();
+  add_comparison(out, "fast_a", what, compare_numbers(truth, numbers, tolerances, kUnit32 + kUnit64));
+  return check_finite(out, numbers, "A in fp32");
+}
+
 }  // namespace
 
 VerifyReport verify_witness(const VerifyModel& a, const Witness& witness, const VerifyInputs& inputs,
@@ -71,12 +81,8 @@ VerifyReport verify_witness(const VerifyModel& a, const Witness& witness, const 
   add_comparison(out, "models", "A in double and the witness", gaps);
   out.compared = std::ssize(gaps);
   out.tensors = std::ssize(truth) + (witness.losses.empty() ? 0 : 1);
-  const bool same = out.equal;
-  const char* what = "A in fp32 and in double";
-  options.say(what);
-  const Numbers fast = FastModel(a, inputs, options.threads).numbers();
-  add_comparison(out, "fast_a", what, compare_numbers(truth, fast, own, kUnit32 + kUnit64));
-  const bool finite = check_finite(out, gaps, "the witness") && check_finite(out, fast, "A in fp32");
+  const bool same = out.equal, sound = check_finite(out, gaps, "the witness");
+  const bool finite = compare_fast(out, a, truth, inputs, own, options) && sound;
   if (!same && finite) {
     VerifyOther other{&witness.numbers, witness.unit, {}, {}};
     for (const auto& [name, values] : witness.weights) other.weights[name] = &values;

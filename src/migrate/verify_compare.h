@@ -34,8 +34,9 @@ std::optional<TensorGap> gap_of(const Numbers& first, const NamedNumbers& a, con
 // and, since one sample of a small tensor's rounding may be tiny by chance, on its weights moved by one unit of
 // roundoff up or down. Where the farthest of these is `a` units away from the double result, any arithmetic may be 4·a
 // units of its own away. At least 4 units, 16 for the loss, and never less than the mean of all tensors of its kind
-// (stream, gradients). A run that overflows fp32 measures nothing. The moved runs also add up in another order where
-// two sums cancel by chance when both go the same way: what the softmax of attention has decided.
+// (stream, gradients). A run that overflows fp32 measures nothing. Where the softmax of attention has decided, two sums
+// of its gradient cancel; these runs add them up in different ways, since what is left of sums that are added up alike
+// is 0 by chance.
 class Tolerances {
  public:
   static constexpr int kSamples = 3;

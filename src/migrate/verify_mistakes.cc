@@ -1,11 +1,10 @@
-#include "migrate/verify_mistakes.h"
-
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 
 #include "base/error.h"
 #include "base/half.h"
+#include "migrate/verify_candidates.h"
 
 namespace lamina {
 namespace {
@@ -13,32 +12,6 @@ namespace {
 using Context = MistakeContext;
 using Candidates = std::vector<Candidate>;
 using Values = std::vector<float>;
-
-std::string in_layer(int64_t layer, std::string_view name) { return fmt::format("layer.{}.{}", layer, name); }
-
-std::vector<int64_t> all_layers(const Context& context) {
-  std::vector<int64_t> out(static_cast<size_t>(context.model.config.n_layer));
-  std::iota(out.begin(), out.end(), int64_t{0});
-  return out;
-}
-
-// Where to look: the layer of the tensor that differs first, else all.
-std::vector<int64_t> suspects(const Context& context) {
-  const int64_t layer = layer_of(context.first);
-  return layer >= 0 && layer < context.model.config.n_layer ? std::vector<int64_t>{layer} : all_layers(context);
-}
-
-// The same mistake in each of the layers where to look, and in all at once.
-void per_layer(const Context& context, const std::string& what, const std::function<void(WhatIf&, int64_t)>& apply,
-               Candidates& out) {
-  for (const int64_t layer : suspects(context))
-    out.push_back({in_layer(layer, what), [=](WhatIf& model) { apply(model, layer); }});
-  const std::vector<int64_t> all = all_layers(context);
-  if (all.size() == 1) return;
-  out.push_back({fmt::format("{} of all {} layers", what, all.size()), [=](WhatIf& model) {
-                   for (const int64_t layer : all) apply(model, layer);
-                 }});
-}
 
 // ---- the configuration
 
@@ -88,180 +61,6 @@ void layers(const Context& context, Candidates& out) {
 void mask(const Context& context, Candidates& out) {
   if (context.other.config) return;  // both were computed here
   out.push_back({"every token sees those that follow it", [](WhatIf& model) { model.causal = false; }, {}, true});
-}
-
-// ---- single weights
-
-Values transposed(const Values& from) {
-  const auto n = static_cast<size_t>(std::llround(std::sqrt(static_cast<double>(from.size()))));
-  Values out(from.size());
-  for (size_t i = 0; i < n; ++i)
-    for (size_t j = 0; j < n; ++j) out[j * n + i] = from[i * n + j];
-  return out;
-}
-
-void transpose(const Context& context, Candidates& out) {
-  std::vector<std::vector<std::string>> groups{{"attention.proj"},
-                                               {"attention.q"},
-                                               {"attention.k"},
-                                               {"attention.v"},
-                                               {"attention.q", "attention.k", "attention.v"}};
-  if (context.model.config.inner() == context.model.config.n_embd)
-    groups.insert(groups.end(), {{"mlp.fc"}, {"mlp.proj"}, {"mlp.fc", "mlp.proj"}});
-  for (const std::vector<std::string>& group : groups) {
-    const auto apply = [group](WhatIf& model, int64_t layer) {
-      for (const std::string& name : group) {
-        const std::string weight = in_layer(layer, name + ".weight");
-        model.set(weight, transposed(model[weight]));
-      }
-    };
-    per_layer(context,
-              group.size() == 3   ? "attention.{q,k,v}.weight"
-              : group.size() == 2 ? "mlp.{fc,proj}.weight"
-                                  : group[0] + ".weight",
-              apply, out);
-  }
-}
-
-void clear(WhatIf& model, const std::string& name) { model.set(name, Values(model[name].size(), 0.0F)); }
-
-void biases(const Context& context, Candidates& out) {
-  static const std::vector<std::string> kNames{"ln_1",           "attention.q", "attention.k", "attention.v",
-                                               "attention.proj", "ln_2",        "mlp.fc",      "mlp.proj"};
-  for (const std::string& name : kNames)
-    per_layer(
-        context, name + ".bias", [=](WhatIf& model, int64_t l) { clear(model, in_layer(l, name + ".bias")); }, out);
-  const auto several = [&](const std::string& what, size_t from, size_t to, size_t step) {
-    per_layer(
-        context, what,
-        [=](WhatIf& model, int64_t l) {
-          for (size_t i = from; i < to; i += step) clear(model, in_layer(l, kNames[i] + ".bias"));
-        },
-        out);
-  };
-  several("attention.{q,k,v}.bias", 1, 4, 1);
-  several("{ln_1,ln_2}.bias", 0, 8, 5);
-  out.push_back({"ln_f.bias", [](WhatIf& model) { clear(model, "ln_f.bias"); }});
-  const std::vector<int64_t> all = all_layers(context);
-  for (const bool norms : {false, true})
-    out.push_back({norms ? "all of the model" : "all of linear maps", [=](WhatIf& model) {
-                     for (const int64_t l : all)
-                       for (const std::string& name : kNames)
-                         if (norms || !name.starts_with("ln")) clear(model, in_layer(l, name + ".bias"));
-                     if (norms) clear(model, "ln_f.bias");
-                   }});
-}
-
-void swap_pair(WhatIf& model, const std::string& a, const std::string& b) {
-  for (const char* part : {".weight", ".bias"}) model.swap(a + part, b + part);
-}
-
-void gamma_beta(const Context& context, Candidates& out) {
-  for (const char* name : {"ln_1", "ln_2"})
-    per_layer(
-        context, name,
-        [=](WhatIf& model, int64_t l) { model.swap(in_layer(l, name) + ".weight", in_layer(l, name) + ".bias"); }, out);
-  out.push_back({"ln_f", [](WhatIf& model) { model.swap("ln_f.weight", "ln_f.bias"); }});
-  const std::vector<int64_t> all = all_layers(context);
-  out.push_back({"all of the model", [=](WhatIf& model) {
-                   for (const int64_t l : all)
-                     for (const char* name : {"ln_1", "ln_2"})
-                       model.swap(in_layer(l, name) + ".weight", in_layer(l, name) + ".bias");
-                   model.swap("ln_f.weight", "ln_f.bias");
-                 }});
-}
-
-void norms(const Context& context, Candidates& out) {
-  per_layer(
-      context, "ln_1 and ln_2",
-      [](WhatIf& model, int64_t l) { swap_pair(model, in_layer(l, "ln_1"), in_layer(l, "ln_2")); }, out);
-  for (const std::string part : {".weight", ".bias"})
-    per_layer(
-        context, "ln_1" + part + " and ln_2" + part,
-        [=](WhatIf& model, int64_t l) { model.swap(in_layer(l, "ln_1" + part), in_layer(l, "ln_2" + part)); }, out);
-}
-
-const std::vector<std::string>& parts_of_layer() {
-  static const std::vector<std::string> kParts = [] {
-    std::vector<std::string> out;
-    for (const char* name :
-         {"ln_1", "ln_2", "attention.q", "attention.k", "attention.v", "attention.proj", "mlp.fc", "mlp.proj"})
-      for (const char* part : {".weight", ".bias"}) out.push_back(std::string(name) + part);
-    return out;
-  }();
-  return kParts;
-}
-
-void exchange(WhatIf& model, int64_t a, int64_t b) {
-  for (const std::string& part : parts_of_layer()) model.swap(in_layer(a, part), in_layer(b, part));
-}
-
-void swapped_layers(const Context& context, Candidates& out) {
-  const int64_t L = context.model.config.n_layer;
-  const std::vector<int64_t> where = suspects(context);
-  for (const int64_t a : where)
-    for (int64_t b = 0; b < L; ++b) {
-      if (b == a || (b < a && where.size() > 1)) continue;
-      out.push_back({fmt::format("layers {} and {}", std::min(a, b), std::max(a, b)),
-                     [=](WhatIf& model) { exchange(model, a, b); }});
-      for (const std::string& part : parts_of_layer())
-        if (part.starts_with("ln") || !context.other.weights.empty())
-          out.push_back({fmt::format("{} of layers {} and {}", part, std::min(a, b), std::max(a, b)),
-                         [=](WhatIf& model) { model.swap(in_layer(a, part), in_layer(b, part)); }});
-    }
-  if (L > 2)
-    out.push_back({"all in reverse order", [=](WhatIf& model) {
-                     for (int64_t l = 0; l < L / 2; ++l) exchange(model, l, L - 1 - l);
-                   }});
-}
-
-// ---- q, k and v
-
-constexpr const char* kQkv[] = {"attention.q", "attention.k", "attention.v"};
-
-void qkv_order(const Context& context, Candidates& out) {
-  std::vector<size_t> order{0, 1, 2};
-  while (std::next_permutation(order.begin(), order.end())) {
-    const auto apply = [order](WhatIf& model, int64_t layer) {
-      for (const char* part : {".weight", ".bias"}) {
-        Values old[3];
-        for (size_t i = 0; i < 3; ++i) old[i] = model[in_layer(layer, kQkv[i]) + part];
-        for (size_t i = 0; i < 3; ++i) model.set(in_layer(layer, kQkv[i]) + part, std::move(old[order[i]]));
-      }
-    };
-    const std::string letters = "qkv";
-    per_layer(context,
-              fmt::format("attention.{{q,k,v}} taken from {}, {}, {}", letters[order[0]], letters[order[1]],
-                          letters[order[2]]),
-              apply, out);
-  }
-}
-
-// Columns of all three in blocks, read as if those of each head came together, or the other way round.
-void regroup(WhatIf& model, int64_t layer, bool from_heads) {
-  const auto H = static_cast<size_t>(model.config.n_head), D = static_cast<size_t>(model.config.head_dim()), C = H * D;
-  for (const char* part : {".weight", ".bias"}) {
-    Values old[3], made[3];
-    for (size_t w = 0; w < 3; ++w) old[w] = made[w] = model[in_layer(layer, kQkv[w]) + part];
-    for (size_t k = 0; k < old[0].size() / C; ++k)
-      for (size_t w = 0; w < 3; ++w)
-        for (size_t h = 0; h < H; ++h)
-          for (size_t d = 0; d < D; ++d) {
-            const size_t block = h * D + d, mixed = (h * 3 + w) * D + d;
-            float& a = from_heads ? made[mixed / C][k * C + mixed % C] : made[w][k * C + block];
-            a = from_heads ? old[w][k * C + block] : old[mixed / C][k * C + mixed % C];
-          }
-    for (size_t w = 0; w < 3; ++w) model.set(in_layer(layer, kQkv[w]) + part, std::move(made[w]));
-  }
-}
-
-void qkv_heads(const Context& context, Candidates& out) {
-  for (const bool from_heads : {false, true})
-    per_layer(
-        context,
-        from_heads ? "attention.{q,k,v}, packed by head and taken in blocks"
-                   : "attention.{q,k,v}, packed in blocks and taken by head",
-        [=](WhatIf& model, int64_t l) { regroup(model, l, from_heads); }, out);
 }
 
 // ---- tables and head
@@ -468,13 +267,13 @@ constexpr Mistake kMistakes[] = {
     {"n_head", "n_head", heads},
     {"n_layer", "n_layer", layers},
     {"rounded_weights", "weights rounded to 16 bits", rounded},
-    {"transposed_weight", "transposed weight", transpose},
-    {"missing_bias", "missing bias", biases},
-    {"gamma_beta_swapped", "LayerNorm's weight and bias exchanged", gamma_beta},
-    {"norms_swapped", "LayerNorms of a layer exchanged", norms},
+    {"transposed_weight", "transposed weight", transposed_weights},
+    {"missing_bias", "missing bias", missing_biases},
+    {"gamma_beta_swapped", "LayerNorm's weight and bias exchanged", swapped_gamma_beta},
+    {"norms_swapped", "LayerNorms of a layer exchanged", swapped_norms},
     {"layers_swapped", "layers exchanged", swapped_layers},
-    {"qkv_order", "order of q, k and v", qkv_order},
-    {"qkv_per_head", "packing of q, k and v", qkv_heads},
+    {"qkv_order", "order of q, k and v", qkv_orders},
+    {"qkv_per_head", "packing of q, k and v", qkv_by_heads},
     {"missing_mask", "causal mask missing", mask},
     {"position_offset", "positions", positions},
     {"untied_head", "head", head},

@@ -116,7 +116,9 @@ void check_untouched_rows(VerifyReport& report, const VerifyModel& a, const Veri
 void explain_fast(VerifyReport& report, bool same) {
   if (!same || report.equal || !report.cause_id.empty()) return;
   report.cause_id = "fp32";
-  report.cause = fmt::format("both agree in double; {}: further apart than roundings explain", report.where);
+  const std::string_view fast = std::string_view(report.where).substr(0, std::string_view("A in fp32").size());
+  report.cause =
+      fmt::format("the two agree in double; {} is further from its double result than its roundings explain", fast);
 }
 
 }  // namespace lamina

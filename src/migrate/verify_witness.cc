@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <filesystem>
 #include <limits>
 #include <set>
 
@@ -228,6 +229,8 @@ Numbers packed(const ModelConfig& config, const Numbers& numbers) {
 Witness read_witness(const std::string& path, const ModelConfig& config) { return Reader(path, config).read(); }
 
 bool is_witness(const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return false;
   try {
     const SafetensorsFile file(path);
     return file.find("tokens") != nullptr && file.find("targets") != nullptr;

@@ -42,6 +42,14 @@ void transpose(std::vector<float>& w, size_t n) {
     for (size_t j = 0; j < i; ++j) std::swap(w[i * n + j], w[j * n + i]);
 }
 
+// The biases with any of these in their names.
+void clear(VerifyModel& model, const std::vector<std::string>& parts) {
+  for (const ParameterSpec& spec : parameter_specs(model.config))
+    for (const std::string& part : parts)
+      if (spec.name.ends_with(".bias") && spec.name.find(part) != std::string::npos)
+        weight(model, spec.name).assign(static_cast<size_t>(spec.shape.elements()), 0.0F);
+}
+
 // The packed columns of each row, read as q, k and v of one head after another.
 void take_by_head(VerifyModel& model, const std::string& part) {
   std::vector<float>* qkv[3];
@@ -58,7 +66,38 @@ void take_by_head(VerifyModel& model, const std::string& part) {
   }
 }
 
-const std::vector<Planted>& planted() {
+// One mistake in several tensors at once.
+const std::vector<Planted>& planted_groups() {
+  static const std::vector<Planted> kPlanted{
+      {"missing_bias", "layer.1.mlp.{fc,proj}.bias", [](VerifyModel& m) { clear(m, {"layer.1.mlp."}); }},
+      {"missing_bias", "mlp.{fc,proj}.bias of all 2 layers",
+       [](VerifyModel& m) {
+         clear(m, {"layer.0.mlp.", "layer.1.mlp."});
+       }},
+      {"missing_bias", "layer.0.attention.{q,k,v,proj}.bias", [](VerifyModel& m) { clear(m, {"layer.0.attention."}); }},
+      {"missing_bias", "{attention,mlp}.proj.bias of all 2 layers", [](VerifyModel& m) { clear(m, {".proj."}); }},
+      {"missing_bias", "layer.1.{attention,mlp}.*.bias",
+       [](VerifyModel& m) {
+         clear(m, {"layer.1.attention.", "layer.1.mlp."});
+       }},
+      {"missing_bias", "{attention,mlp}.*.bias of all 2 layers",
+       [](VerifyModel& m) {
+         clear(m, {".attention.", ".mlp."});
+       }},
+      {"missing_bias", "layer.1.*.bias", [](VerifyModel& m) { clear(m, {"layer.1."}); }},
+      {"missing_bias", "all LayerNorms of the model", [](VerifyModel& m) { clear(m, {"ln_"}); }},
+      {"missing_bias", "all of the model", [](VerifyModel& m) { clear(m, {"."}); }},
+      {"transposed_weight", "attention.{q,k,v,proj}.weight of all 2 layers",
+       [](VerifyModel& m) {
+         for (const ParameterSpec& spec : parameter_specs(m.config))
+           if (spec.layer >= 0 && spec.shape.rank == 2 && spec.shape.rows() == spec.shape.last())
+             transpose(weight(m, spec.name), 16);
+       }},
+  };
+  return kPlanted;
+}
+
+const std::vector<Planted>& planted_alone() {
   static const std::vector<Planted> kPlanted{
       {"layer_norm_epsilon", "1e-07", [](VerifyModel& m) { m.config.layer_norm_epsilon = 1e-7; }},
       {"gelu", "exact", [](VerifyModel& m) { m.config.activation_function = "gelu"; }},
@@ -119,6 +158,12 @@ const std::vector<Planted>& planted() {
   return kPlanted;
 }
 
+std::vector<Planted> planted() {
+  std::vector<Planted> out = planted_alone();
+  out.insert(out.end(), planted_groups().begin(), planted_groups().end());
+  return out;
+}
+
 void expect_cause(const VerifyReport& report, const char* id, const std::string& named) {
   EXPECT_FALSE(report.equal) << id;
   ASSERT_TRUE(report.first.has_value()) << id;
@@ -146,6 +191,42 @@ TEST(Verify, NamesWhatIsWrongWithAProgram) {
     mistake.plant(b);
     expect_cause(verify_witness(a, witness_of(WhatIf(b), inputs), inputs, {}), mistake.id, mistake.named);
   }
+}
+
+// Of files it is known which tensors differ: a mistake in all of these is named, even where no group of the table is
+// it.
+TEST(Verify, NamesAMistakeInAllThatDiffers) {
+  ModelConfig square = test::tiny_config();
+  square.n_inner = 16;
+  const VerifyModel a = tiny(square);
+  const VerifyInputs inputs = inputs_of(square);
+  VerifyModel b = tiny(square);
+  clear(b, {"layer.0.mlp.fc", "layer.1.attention.q", "layer.1.attention.k", "ln_f"});
+  const std::string named =
+      "layer.0.mlp.fc.bias, layer.1.attention.q.bias, layer.1.attention.k.bias and 1 more, which are all that differ, "
+      "in ";
+  expect_cause(verify_models(a, b, inputs, {}), "missing_bias", named + "B");
+  expect_cause(verify_models(b, a, inputs, {}), "missing_bias", named + "A");
+  b = tiny(square);
+  for (const char* name : {"layer.0.attention.k.weight", "layer.1.mlp.fc.weight"}) transpose(weight(b, name), 16);
+  expect_cause(verify_models(a, b, inputs, {}), "transposed_weight",
+               "layer.0.attention.k.weight, layer.1.mlp.fc.weight, which are all that differ");
+  weight(b, "ln_f.bias")[0] += 1.0F;  // and something else
+  EXPECT_EQ(verify_models(a, b, inputs, {}).cause, "");
+}
+
+// Matrices of the MLP may be square too.
+TEST(Verify, NamesAllMatricesTransposedTogether) {
+  ModelConfig square = test::tiny_config();
+  square.n_inner = 16;
+  const VerifyModel a = tiny(square);
+  const VerifyInputs inputs = inputs_of(square);
+  VerifyModel b = tiny(square);
+  for (const ParameterSpec& spec : parameter_specs(square))
+    if (spec.layer >= 0 && spec.shape.rank == 2) transpose(weight(b, spec.name), 16);
+  const char* named = "{attention,mlp}.*.weight of all 2 layers";
+  expect_cause(verify_models(a, b, inputs, {}), "transposed_weight", named);
+  expect_cause(verify_witness(a, witness_of(WhatIf(b), inputs), inputs, {}), "transposed_weight", named);
 }
 
 // Only logits and loss are given: the layer is not known.

@@ -154,7 +154,7 @@ TEST(VerifyVerdict, AnFp32ThatIsWorseThanItsRoundingIsNoDifferenceOfTheTwo) {
   EXPECT_EQ(report.cause, "");
   explain_fast(report, true);
   EXPECT_EQ(report.cause_id, "fp32");
-  EXPECT_NE(report.cause.find("agree in double; A in fp32"), std::string::npos);
+  EXPECT_NE(report.cause.find("agree in double; A in fp32 is further"), std::string::npos);
 }
 
 // Where the softmax has decided, do·v and do·o of attention's gradient are the same number, and whether their
