@@ -3,8 +3,11 @@
 #pragma once
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/filesystem.h>
 
+#include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +21,10 @@ void bind_trainer(nanobind::module_& m);
 void bind_tokenizer(nanobind::module_& m);
 void bind_files(nanobind::module_& m);
 void bind_migrate(nanobind::module_& m);
+
+// What a path is taken as: a text or any os.PathLike.
+using Path = std::filesystem::path;
+inline std::string path_text(const std::optional<Path>& path) { return path ? path->string() : std::string(); }
 
 // For loops that run without the GIL: takes it, and throws what a signal's handler raised (KeyboardInterrupt).
 void check_signals();

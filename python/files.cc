@@ -76,8 +76,19 @@ WeightFormat format_of(const std::string& id) {
               quote_text(id));
 }
 
-void save_tensors(const std::string& path, const nb::dict& tensors, const std::string& format) {
+// Arrays of numpy's in the other byte order have no DLPack: a copy in this machine's.
+bool as_array(nb::handle value, AnyArray& out) {
+  if (nb::try_cast(value, out)) return true;
+  if (!nb::hasattr(value, "dtype") || !nb::hasattr(value.attr("dtype"), "newbyteorder")) return false;
+  return nb::try_cast(value.attr("astype")(value.attr("dtype").attr("newbyteorder")("=")), out);
+}
+
+void save_tensors(const Path& to, const nb::dict& tensors, const std::string& format) {
+  const std::string path = to.string();
   const WeightFormat container = format_of(format);
+  if (container == WeightFormat::mindspore_ckpt && tensors.size() == 0)
+    throw_error(ErrorCode::unsupported, "cannot write MindSpore checkpoint: {}: expected one tensor at least, got none",
+                path);
   std::vector<TensorEntry> entries;
   std::vector<AnyArray> arrays;
   for (const auto& [key, value] : tensors) {
@@ -85,7 +96,7 @@ void save_tensors(const std::string& path, const nb::dict& tensors, const std::s
     AnyArray array;
     if (!nb::try_cast(key, name))
       throw_error(ErrorCode::invalid, "cannot save tensors: {}: expected names that are texts, got another key", path);
-    const char* type = nb::try_cast(value, array) ? type_name(array) : nullptr;
+    const char* type = as_array(value, array) ? type_name(array) : nullptr;
     if (type == nullptr)
       throw_error(ErrorCode::invalid,
                   "cannot save tensors: {}: {}: expected an array of numbers on the host, got another object", path,
@@ -127,8 +138,8 @@ nb::object as_object(const StoredTensor& tensor) {
   return tensor.dtype == "BF16" ? array : as_numpy(std::move(array));  // numpy has no such type
 }
 
-nb::dict load_tensors(const std::string& path) {
-  const WeightFiles weights = open_weights(path);
+nb::dict load_tensors(const Path& path) {
+  const WeightFiles weights = open_weights(path.string());
   nb::dict out;
   for (const TensorFile& file : weights.files) {
     check_sums(file.content(), file.path());

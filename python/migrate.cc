@@ -24,17 +24,16 @@ namespace {
 
 nb::object parsed(const std::string& json) { return nb::module_::import_("json").attr("loads")(json); }
 
-nb::object convert_model(const std::string& source, const std::string& target, const std::string& to,
+nb::object convert_model(const Path& source, const Path& target, const std::string& to,
                          const std::optional<std::string>& names, const std::optional<std::string>& names_from,
-                         const std::optional<std::string>& config, const std::string& dtype,
-                         std::optional<int64_t> vocab_size, bool optimizer, const std::vector<std::string>& allow,
-                         bool allow_non_finite) {
-  const ConvertRequest request{.from = source,
-                               .to = target,
+                         const std::optional<Path>& config, const std::string& dtype, std::optional<int64_t> vocab_size,
+                         bool optimizer, const std::vector<std::string>& allow, bool allow_non_finite) {
+  const ConvertRequest request{.from = source.string(),
+                               .to = target.string(),
                                .format = to,
                                .names_from = names_from.value_or(""),
                                .names_to = names.value_or(""),
-                               .config = config.value_or(""),
+                               .config = path_text(config),
                                .dtype = dtype,
                                .allow = allow,
                                .vocab_size = vocab_size,
@@ -48,21 +47,20 @@ nb::object convert_model(const std::string& source, const std::string& target, c
   return parsed(account);
 }
 
-nb::object verify_model(const std::string& a, const std::optional<std::string>& b,
-                        const std::optional<std::string>& config_a, const std::optional<std::string>& config_b,
-                        const std::optional<std::string>& names_a, const std::optional<std::string>& names_b,
-                        const std::optional<std::string>& witness, const std::optional<std::string>& write_witness,
-                        const nb::object& ids, std::optional<int64_t> tokens, int64_t seed,
-                        std::optional<double> tolerance, std::optional<int64_t> steps, std::optional<double> lr,
-                        std::optional<int64_t> threads) {
-  VerifyRequest request{.a = a,
-                        .b = b.value_or(""),
-                        .config_a = config_a.value_or(""),
-                        .config_b = config_b.value_or(""),
+nb::object verify_model(const Path& a, const std::optional<Path>& b, const std::optional<Path>& config_a,
+                        const std::optional<Path>& config_b, const std::optional<std::string>& names_a,
+                        const std::optional<std::string>& names_b, const std::optional<Path>& witness,
+                        const std::optional<Path>& write_witness, const nb::object& ids, std::optional<int64_t> tokens,
+                        int64_t seed, std::optional<double> tolerance, std::optional<int64_t> steps,
+                        std::optional<double> lr, std::optional<int64_t> threads) {
+  VerifyRequest request{.a = a.string(),
+                        .b = path_text(b),
+                        .config_a = path_text(config_a),
+                        .config_b = path_text(config_b),
                         .names_a = names_a.value_or(""),
                         .names_b = names_b.value_or(""),
-                        .witness = witness.value_or(""),
-                        .write_witness = write_witness.value_or(""),
+                        .witness = path_text(witness),
+                        .write_witness = path_text(write_witness),
                         .tokens = tokens,
                         .seed = seed,
                         .ids = ids.is_none() ? std::nullopt : row_of_ids(ids),
@@ -86,7 +84,12 @@ nb::object verify_model(const std::string& a, const std::optional<std::string>& 
 
 nb::object lint_migration(const nb::args& given, bool rules) {
   std::vector<std::string> paths;
-  for (const nb::handle path : given) paths.push_back(nb::cast<std::string>(path));
+  for (const nb::handle one : given) {
+    Path path;
+    if (!nb::try_cast(one, path))
+      throw_error(ErrorCode::usage, "bad path: expected a text or a path, got {}", nb::repr(one.type()).c_str());
+    paths.push_back(path.string());
+  }
   if (rules != paths.empty())
     throw_error(ErrorCode::usage, "{}: expected paths or rules", rules ? "contradiction" : "nothing to look at");
   LintReport report;

@@ -31,21 +31,21 @@ HostLimits limits_of(const std::optional<int64_t>& threads, const std::optional<
   return {thread_count(options.threads), memory_limit ? parse_bytes("memory-limit", *memory_limit) : 0};
 }
 
-Model open_model_folder(const std::string& folder, const std::optional<int64_t>& threads,
+Model open_model_folder(const Path& folder, const std::optional<int64_t>& threads,
                         const std::optional<std::string>& memory_limit) {
   const nb::gil_scoped_release release;
-  return {Host::open(folder, limits_of(threads, memory_limit), check_signals), {}};
+  return {Host::open(folder.string(), limits_of(threads, memory_limit), check_signals), {}};
 }
 
 // The name of a size, the path of a config.json, or its content as a dict.
 HfConfig config_from(const nb::object& config) {
   if (PyDict_Check(config.ptr()))
     return parse_hf_config(nb::cast<std::string>(nb::module_::import_("json").attr("dumps")(config)), "config");
-  std::string name;
+  Path name;
   if (!nb::try_cast(config, name))
     throw_error(ErrorCode::invalid, "bad config: expected a name, a path or a dict, got {}",
                 nb::repr(config.type()).c_str());
-  ModelSource source = open_model(name);
+  ModelSource source = open_model(name.string());
   return {std::move(source.config), std::move(source.warnings)};
 }
 
@@ -216,7 +216,8 @@ std::vector<GeneratedRow> generate(const Model& model, const nb::object& prompts
   return run_generate(model, prompts_of(prompts, tokenizer, static_cast<uint64_t>(seed)), arguments);
 }
 
-void save(const Model& model, const std::string& folder, const Tokenizer* tokenizer) {
+void save(const Model& model, const Path& path, const Tokenizer* tokenizer) {
+  const std::string folder = path.string();
   const nb::gil_scoped_release release;
   model.host->save(folder);
   if (tokenizer != nullptr) save_tokenizer(folder, *tokenizer, model.host->config().n_positions);

@@ -47,9 +47,9 @@ nb::bytes decode_bytes(const Tokenizer& tokenizer, const std::vector<int32_t>& i
   return nb::bytes(bytes.data(), bytes.size());
 }
 
-std::shared_ptr<Tokenizer> open_tokenizer(const std::string& path) {
+std::shared_ptr<Tokenizer> open_tokenizer(const Path& path) {
   const nb::gil_scoped_release release;
-  return std::make_shared<Tokenizer>(load_tokenizer(path).tokenizer);
+  return std::make_shared<Tokenizer>(load_tokenizer(path.string()).tokenizer);
 }
 
 std::shared_ptr<Tokenizer> train_tokenizer(const nb::iterable& texts, int64_t vocab_size, int64_t min_count) {
@@ -68,9 +68,9 @@ std::shared_ptr<Tokenizer> train_tokenizer(const nb::iterable& texts, int64_t vo
   return std::make_shared<Tokenizer>(trainer.train(vocab_size, min_count));
 }
 
-void save(const Tokenizer& tokenizer, const std::string& folder, int64_t max_length) {
+void save(const Tokenizer& tokenizer, const Path& folder, int64_t max_length) {
   const nb::gil_scoped_release release;
-  save_tokenizer(folder, tokenizer, max_length);
+  save_tokenizer(folder.string(), tokenizer, max_length);
 }
 
 }  // namespace

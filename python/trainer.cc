@@ -113,7 +113,7 @@ void make_trainer(Trainer* self, const Model& model, double lr, const std::array
                   int64_t warmup, double min_lr, const std::optional<int64_t>& decay_steps,
                   const std::optional<int64_t>& steps, int64_t seed, const std::optional<double>& dropout,
                   int64_t max_skips, int64_t batch, const std::optional<int64_t>& seq, bool isolate_documents,
-                  const std::string& recompute, const std::string& precision, bool update_in_backward,
+                  const std::string& recompute, const Path& precision, bool update_in_backward,
                   const std::vector<std::string>& passes) {
   TrainOptions options;
   options.lr = lr;
@@ -135,7 +135,7 @@ void make_trainer(Trainer* self, const Model& model, double lr, const std::array
   options.seq = seq;
   options.isolate_documents = isolate_documents;
   options.recompute = recompute;
-  options.precision = precision;
+  options.precision = precision.string();
   options.update_in_backward = update_in_backward;
   options.passes = passes;
   const nb::gil_scoped_release release;

@@ -1,6 +1,9 @@
 """Types of the extension. Arrays are anything with DLPack or the buffer protocol; they come out as numpy arrays where
 numpy is installed."""
+import os
 from typing import Any, Callable, Iterable, Optional, Sequence, Union
+
+Path = Union[str, os.PathLike[str]]
 
 __version__: str
 
@@ -28,11 +31,11 @@ class Generated:
 
 class Model:
     @staticmethod
-    def from_pretrained(folder: str, *, threads: Optional[int] = None, memory_limit: Optional[str] = None) -> Model:
+    def from_pretrained(folder: Path, *, threads: Optional[int] = None, memory_limit: Optional[str] = None) -> Model:
         """A HuggingFace GPT-2 folder."""
     @staticmethod
     def from_config(
-        config: Union[str, dict[str, Any]],
+        config: Union[Path, dict[str, Any]],
         *,
         seed: int = 0,
         threads: Optional[int] = None,
@@ -68,7 +71,7 @@ class Model:
         on_text: Optional[Callable[[int, str], object]] = None,
     ) -> list[Generated]:
         """New ids after each prompt, as `lamina generate` makes them. A prompt is a text, or ids in a list or array."""
-    def save_pretrained(self, folder: str, *, tokenizer: Optional[Tokenizer] = None) -> None:
+    def save_pretrained(self, folder: Path, *, tokenizer: Optional[Tokenizer] = None) -> None:
         """A folder that HuggingFace loads."""
     @property
     def config(self) -> dict[str, Any]:
@@ -124,7 +127,7 @@ class Trainer:
         seq: Optional[int] = None,
         isolate_documents: bool = False,
         recompute: str = "auto",
-        precision: str = "fp32",
+        precision: Path = "fp32",
         update_in_backward: bool = False,
         passes: Sequence[str] = (),
     ) -> None: ...
@@ -139,7 +142,7 @@ class Tokenizer:
     """Byte-level BPE as GPT-2 uses it."""
 
     @staticmethod
-    def from_pretrained(folder: str) -> Tokenizer:
+    def from_pretrained(folder: Path) -> Tokenizer:
         """tokenizer.json, or vocab.json and merges.txt: a folder, or one of the files."""
     @staticmethod
     def train(texts: Iterable[Union[str, bytes]], *, vocab_size: int, min_count: int = 2) -> Tokenizer:
@@ -148,26 +151,26 @@ class Tokenizer:
         """special: text, allow or error, for special-token texts in the text."""
     def decode(self, ids: Sequence[int]) -> str: ...
     def decode_bytes(self, ids: Sequence[int]) -> bytes: ...
-    def save_pretrained(self, folder: str, *, max_length: int = 1024) -> None: ...
+    def save_pretrained(self, folder: Path, *, max_length: int = 1024) -> None: ...
     @property
     def vocab_size(self) -> int: ...
     @property
     def end_of_text(self) -> Optional[int]: ...
 
-def save_tensors(path: str, tensors: dict[str, Any], *, format: str = "safetensors") -> None:
+def save_tensors(path: Path, tensors: dict[str, Any], *, format: str = "safetensors") -> None:
     """Arrays of any strides as one file: safetensors, torch, mindspore (its strict safetensors) or mindspore-ckpt."""
 
-def load_tensors(path: str) -> dict[str, Any]:
+def load_tensors(path: Path) -> dict[str, Any]:
     """What a file of weights of any format holds, or a model folder; bf16 as objects with DLPack, since numpy has no such type."""
 
 def convert(
-    source: str,
-    target: str,
+    source: Path,
+    target: Path,
     *,
     to: str,
     names: Optional[str] = None,
     names_from: Optional[str] = None,
-    config: Optional[str] = None,
+    config: Optional[Path] = None,
     dtype: str = "keep",
     vocab_size: Optional[int] = None,
     optimizer: bool = False,
@@ -177,15 +180,15 @@ def convert(
     """`lamina convert`: a model into a new folder. Returns what conversion.json says."""
 
 def verify(
-    a: str,
-    b: Optional[str] = None,
+    a: Path,
+    b: Optional[Path] = None,
     *,
-    config_a: Optional[str] = None,
-    config_b: Optional[str] = None,
+    config_a: Optional[Path] = None,
+    config_b: Optional[Path] = None,
     names_a: Optional[str] = None,
     names_b: Optional[str] = None,
-    witness: Optional[str] = None,
-    write_witness: Optional[str] = None,
+    witness: Optional[Path] = None,
+    write_witness: Optional[Path] = None,
     ids: Any = None,
     tokens: Optional[int] = None,
     seed: int = 0,
@@ -197,5 +200,5 @@ def verify(
     """`lamina verify`: whether two models compute the same, and if not why. Returns what --json prints. `ids` is a row of ids in
     place of seeded ones. Other programs as witnesses (--with) are the command's alone: pass what they wrote as `witness`."""
 
-def lint_migration(*paths: str, rules: bool = False) -> dict[str, Any]:
+def lint_migration(*paths: Path, rules: bool = False) -> dict[str, Any]:
     """`lamina lint-migration`: what would go wrong in a move of these configs, weights and scripts. Returns what --json prints."""

@@ -53,6 +53,40 @@ def test_types_and_sizes(form, tmp_path):
         assert found[name].tobytes() == values.tobytes(), name
 
 
+@pytest.mark.parametrize("form", FILES)
+def test_no_tensor_and_foreign_byte_order(form, tmp_path):
+    """What cannot be read back empty is refused; numbers are the same in any byte order."""
+    path = tmp_path / FILES[form]
+    if form.startswith("mindspore"):
+        with pytest.raises(lamina.Error, match="expected one tensor at least, got none"):
+            lamina.save_tensors(path, {}, format=form)
+        assert not path.exists()
+    else:
+        lamina.save_tensors(path, {}, format=form)
+        assert lamina.load_tensors(path) == {}
+    lamina.save_tensors(path, {"a": W.astype(">f4").T, "b": np.array([1, -2], ">i8")}, format=form)
+    found = lamina.load_tensors(path)
+    assert np.array_equal(found["a"], W.T) and found["b"].tolist() == [1, -2]
+
+
+def test_paths_are_texts_or_path_objects(tmp_path):
+    model = tmp_path / "model"
+    tiny.write(model)
+    lamina.convert(model, tmp_path / "torch", to="torch", config=model / "config.json")
+    assert lamina.verify(model, tmp_path / "torch", config_a=model / "config.json")["equal"]
+    lamina.verify(model, write_witness=tmp_path / "numbers")
+    assert lamina.verify(model, witness=tmp_path / "numbers")["equal"]
+    assert lamina.lint_migration(model) == lamina.lint_migration(str(model))
+    with pytest.raises(lamina.Error, match="expected a text or a path"):
+        lamina.lint_migration(7)
+    loaded = lamina.Model.from_pretrained(model)
+    loaded.save_pretrained(tmp_path / "saved", tokenizer=lamina.Tokenizer.train(["ab"], vocab_size=257))
+    assert lamina.Tokenizer.from_pretrained(tmp_path / "saved").vocab_size == 257
+    assert lamina.Model.from_config(model / "config.json").config == loaded.config
+    cli.write_json(tmp_path / "map.json", {"*": "bf16"})
+    lamina.Trainer(loaded, precision=tmp_path / "map.json")
+
+
 def test_what_cannot_be_saved(tmp_path):
     path = str(tmp_path / "x.safetensors")
     for tensors, words in (({"a": "text"}, ['"a"', "array"]), ({1: W}, ["names"]), ({"a": W.astype(np.complex64)}, ['"a"', "numbers"])):

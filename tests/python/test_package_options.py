@@ -208,7 +208,7 @@ def test_wrong_values_of_generate(folder, call, words):
 
 
 @pytest.mark.parametrize("name, value", [
-    ("lr", float("nan")), ("betas", (0.9, 1.0)), ("eps", -1.0), ("weight_decay", -0.1), ("clip", -1.0), ("clip_layer", -1.0),
+    ("lr", float("nan")), ("min_lr", 1e39), ("betas", (0.9, 1.0)), ("eps", -1.0), ("weight_decay", -0.1), ("clip", -1.0), ("clip_layer", -1.0),
     ("accumulate", 0), ("schedule", "square"), ("warmup", -1), ("min_lr", -1.0), ("steps", 0), ("seed", -1), ("dropout", 1.5),
     ("max_skips", 0), ("batch", 0), ("seq", 0), ("passes", ["none"])])
 def test_wrong_values_of_a_trainer_say_what_the_command_line_says(folder, name, value):
@@ -282,6 +282,14 @@ def test_a_step_in_the_backward_pass_that_is_not_finite(folder, tmp_path):
     for use in (lambda: model.save_pretrained(str(tmp_path / "out")), lambda: model.loss([[1, 2]]), lambda: lamina.Trainer(model)):
         with pytest.raises(lamina.Error, match="weights are of no use.*step [23]"):
             use()
+    assert not (tmp_path / "out").exists()
+
+
+def test_weights_that_are_not_finite_are_not_saved(folder, tmp_path):
+    model = lamina.Model.from_pretrained(folder)
+    lamina.Trainer(model, lr=3e38).step(tiny.tokens(36).reshape(4, 9))
+    with pytest.raises(lamina.Error, match="not saved: .*/out: wte.weight, expected finite numbers, got"):
+        model.save_pretrained(tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
