@@ -15,7 +15,7 @@ from lamina.mindspore import train, windows
 from lamina.mindspore.ckpt import CkptFile
 from lamina.mindspore.files import floats
 from lamina.mindspore.names import parameters_of
-from lamina.mindspore.training import squares
+from lamina.mindspore.step_graph import squares
 
 SETTINGS = dict(lr=lambda step: 1e-2 / step, weight_decay=0.1, clip=1.0)
 

@@ -10,14 +10,16 @@
 
 Pure MindSpore and numpy: nothing here loads Lamina's compiled extension, and `import lamina` does not import this.
 """
-from .cells import GPT2Layer, GPT2LMHeadModel, GPT2Model
+from .cells import GPT2Layer
 from .config import GPT2Config
 from .errors import Error
 from .files import LoadReport
 from .fused import FusedGPT2Layer
 from .masks import AttentionMask
+from .models import GPT2LMHeadModel, GPT2Model
 from .precision import LayerPrecisionManager
-from .training import LanguageModelLoss, StepResult, TrainStep
+from .step_graph import LanguageModelLoss
+from .training import StepResult, TrainStep
 
 __all__ = ["AttentionMask", "Error", "FusedGPT2Layer", "GPT2Config", "GPT2LMHeadModel", "GPT2Layer", "GPT2Model",
            "LanguageModelLoss", "LayerPrecisionManager", "LoadReport", "StepResult", "TrainStep"]

@@ -3,7 +3,7 @@ valid targets of the whole step, which are counted first, so that the cut change
 from mindspore import Tensor, nn, ops
 from mindspore import dtype as mstype
 
-from .training import LanguageModelLoss, Update, valid_targets
+from .step_graph import LanguageModelLoss, Update, valid_targets
 
 
 class PartOfLoss(LanguageModelLoss):

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import mindspore as ms
 
-from .cells import GPT2LMHeadModel
 from .config import GPT2Config, json_text, read_json
 from .errors import Error
 from .files import WEIGHTS, Replaced, load_weights, write_json
+from .models import GPT2LMHeadModel
 from .training import LARGEST, TrainStep
 from .windows import Windows
 
