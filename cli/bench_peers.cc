@@ -18,7 +18,7 @@ namespace {
 constexpr char kTorchBest[] = "torch-best";
 
 // One engine's side of a comparison.
-struct Timed {  // NOLINT(bugprone-exception-escape): a Json that checks itself while it moves, and never throws then
+struct Timed {
   StepTimes times;
   Json last;  // what it said at the end
 };

@@ -197,7 +197,8 @@ def verify(
     lr: Optional[float] = None,
     threads: Optional[int] = None,
 ) -> dict[str, Any]:
-    """`lamina verify`: whether two models compute the same, and if not why. Returns what --json prints. `ids` is a row of ids in
+    """`lamina verify`: whether two models compute the same, and if not why. Returns what --json prints, with `write_witness` only
+    what was computed on. `ids` is a row of ids in
     place of seeded ones. Other programs as witnesses (--with) are the command's alone: pass what they wrote as `witness`."""
 
 def lint_migration(*paths: Path, rules: bool = False) -> dict[str, Any]:

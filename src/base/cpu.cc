@@ -46,12 +46,23 @@ std::optional<Isa> parse_isa(std::string_view name) {
   return std::nullopt;
 }
 
+#if defined(__x86_64__)
+namespace {
+
+// Intel's manual, CPUID leaf 1. __builtin_cpu_supports of older compilers does not know the name.
+bool has_f16c() {
+  unsigned int a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+
+}  // namespace
+#endif
+
 bool cpu_has(Isa isa) {
 #if defined(__x86_64__)
   switch (isa) {
     case Isa::portable: return true;
-    case Isa::avx2:
-      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    case Isa::avx2: return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
     case Isa::avx512:
       return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
              __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");

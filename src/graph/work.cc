@@ -34,7 +34,8 @@ void count_table_gradient(std::span<const WorkOperand> in, std::span<const WorkO
 
 // Each chunk of rows reads the weight, and once more for dx, writes and reads its logits, and reads and writes dW.
 void count_head(bool gradients, std::span<const WorkOperand> in, std::span<const WorkOperand> out, Work& work) {
-  const double chunks = static_cast<double>((in[0].type.shape.rows() + kHeadRows - 1) / kHeadRows);
+  const int64_t whole = (in[0].type.shape.rows() + kHeadRows - 1) / kHeadRows;
+  const auto chunks = static_cast<double>(whole);
   const double weight = bytes_of(in, 1), logits = bytes_of(out, out.size() - 1);
   work.read += (chunks - 1.0) * weight + chunks * logits;
   work.written += (chunks - 1.0) * logits;

@@ -108,10 +108,16 @@ struct Name {
   std::optional<std::string> front;  // what stands before a GPT-2's name, where one is found
 };
 
+Parts without_wrappers(const Parts& raw) {
+  Parts plain;
+  for (size_t i = 0; i < raw.size(); ++i)
+    if (i + 1 == raw.size() || !is_wrapper(raw[i])) plain.push_back(raw[i]);
+  return plain;
+}
+
 Name analyse(const std::string& raw, const Vocabulary& vocabulary) {
   Name name{.raw = split(raw), .plain = {}, .text = {}, .front = {}};
-  for (size_t i = 0; i < name.raw.size(); ++i)
-    if (i + 1 == name.raw.size() || !is_wrapper(name.raw[i])) name.plain.push_back(name.raw[i]);
+  name.plain = without_wrappers(name.raw);
   name.text = without_last_dot(join(name.plain, 0, name.plain.size()));
   // A GPT-2's own name has few parts; only that many last ones are looked at, whatever a stranger wrote.
   const size_t count = name.plain.size();
@@ -368,6 +374,11 @@ std::string problem_name(ProblemKind kind) {
     case ProblemKind::mistyped: return "mistyped";
   }
   LAMINA_CHECK(false, "problem kind {}", static_cast<int>(kind));
+}
+
+std::string without_wrappers(const std::string& name) {
+  const Parts plain = without_wrappers(split(name));
+  return without_last_dot(join(plain, 0, plain.size()));
 }
 
 NameMatch match_gpt2_names(const std::vector<FileTensor>& tensors, const ModelConfig& config,

@@ -45,6 +45,9 @@ struct NameMatch {
   std::vector<NameProblem> problems;
 };
 
+// Without the parts that wrappers put in: "h.0._orig_mod.ln_1.weight" is "h.0.ln_1.weight".
+std::string without_wrappers(const std::string& name);
+
 // `problems` is empty exactly where each parameter has one source and each tensor one use. Without `biases` those of
 // linear maps and LayerNorm may be missing: their source stays -1, and they are zero.
 NameMatch match_gpt2_names(const std::vector<FileTensor>& tensors, const ModelConfig& config,

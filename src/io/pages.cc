@@ -15,7 +15,9 @@ void drop_pages(const FileMap& map, std::span<const std::byte> part) noexcept {
   const uintptr_t low = std::max(address(part.data()), address(map.bytes().data()));
   const uintptr_t high = std::min(address(part.data() + part.size()), address(map.bytes().data() + map.bytes().size()));
   const uintptr_t begin = (low + page - 1) / page * page, end = high / page * page;
-  if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+  if (begin >= end) return;
+  auto* first = const_cast<std::byte*>(map.bytes().data()) + (begin - address(map.bytes().data()));
+  ::madvise(first, end - begin, MADV_DONTNEED);
 }
 
 }  // namespace lamina

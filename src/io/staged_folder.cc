@@ -36,7 +36,7 @@ std::string place_of(const std::string& target) {
 std::string make_temporary(const std::string& target) {
   std::error_code error;
   for (int attempt = 0; attempt < 100; ++attempt) {
-    const std::string path = temporary_name(target);
+    std::string path = temporary_name(target);
     if (fs::create_directory(path, error)) return path;
     if (error) fail(path, error.message());
   }

@@ -94,7 +94,7 @@ const Kernel* find_kernel(Isa isa, Arithmetic arithmetic, Op op) {
 
 ArithmeticChoice choose_arithmetic(const ProductSpeeds& speeds, Dtype precision, bool own_products) {
   const std::vector<Arithmetic> possible = candidates(speeds, precision, own_products);
-  const ArithmeticChoice chosen = from_table(speeds, precision, possible);
+  ArithmeticChoice chosen = from_table(speeds, precision, possible);
   const Arithmetic fastest = *std::max_element(possible.begin(), possible.end(), [&](Arithmetic a, Arithmetic b) {
     return rate_of(speeds, a) < rate_of(speeds, b);
   });

@@ -212,7 +212,7 @@ Conversion convert(const ConvertRequest& request, const std::function<void()>& p
     out.optimizer =
         fmt::format("the optimizer's state: moments of {} tensors, {} updates", state->m.size(), state->step);
   } else if (has_optimizer(request.from, weights)) {
-    out.optimizer = "the optimizer's state stays behind: --optimizer moves it";
+    out.optimizer = "the optimizer's state stays behind: --optimizer moves that of an Adam";
   }
   if (state && is_mindspore(target))
     for (PlannedTensor& tensor : plan_mindspore_state(*state, targets)) planned.push_back(std::move(tensor));

@@ -38,6 +38,16 @@ void lint_weights(const std::string& path, const std::optional<ModelConfig>& con
     add(lint_tensors(file.content(), config, file.path()), file.path(), report);
 }
 
+// It may hold whatever a program has put into it: what cannot be read ends nothing.
+void lint_optimizer(const std::string& path, LintReport& report) {
+  try {
+    const TensorFile file(path);
+    add(lint_tensors(file.content(), std::nullopt, path), path, report);
+  } catch (const Error& error) {
+    report.warnings.emplace_back(error.what());
+  }
+}
+
 void lint_folder(const fs::path& folder, LintReport& report) {
   const size_t before = report.files.size();
   std::optional<ModelConfig> config;
@@ -51,8 +61,7 @@ void lint_folder(const fs::path& folder, LintReport& report) {
       lint_weights(folder.string(), config, report);
       break;
     }
-  if (const fs::path file = folder / "optimizer.pt"; is_file(file))
-    add(lint_tensors(TensorFile(file.string()).content(), std::nullopt, file.string()), file.string(), report);
+  if (const fs::path file = folder / "optimizer.pt"; is_file(file)) lint_optimizer(file.string(), report);
   if (report.files.size() == before)
     throw_error(ErrorCode::io, "nothing to look at: {}, expected a config.json or weights in the folder, got neither",
                 folder.string());
@@ -75,12 +84,7 @@ void lint_path(const std::string& path, LintReport& report) {
   } else if (path.ends_with(".json") && !path.ends_with(".index.json")) {
     lint_config_file(path, report);
   } else {
-    try {
-      lint_weights(path, std::nullopt, report);
-    } catch (const Error& error) {
-      throw Error(error.code(), error.what(),
-                  "other files that are looked at are config.json, scripts named .py and notebooks named .ipynb");
-    }
+    lint_weights(path, std::nullopt, report);
   }
 }
 

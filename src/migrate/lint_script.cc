@@ -4,6 +4,7 @@
 #include <charconv>
 #include <initializer_list>
 #include <map>
+#include <set>
 
 #include "base/error.h"
 #include "migrate/lint.h"
@@ -216,7 +217,8 @@ class ScriptLinter {
         add("adamw-settings", call.line, call.written + "(...): no weight_decay: 0.01");
       if (parameters == nullptr || (decay != nullptr && is_one_of(literal(*decay), {"0", "0.0"}))) continue;
       std::string text = literal(*parameters);
-      if (text.starts_with("list(") || (text.starts_with("filter(") && text.find("requires_grad") != std::string::npos))
+      if (text.starts_with("list(") ||
+          (text.starts_with("filter(") && text.find(".requires_grad,") != std::string::npos))
         text.pop_back();  // the bracket: all of them still
       for (const std::string_view all : {".parameters()", ".trainable_params()", ".get_parameters()"})
         if (text.ends_with(all)) add("decay-groups", call.line, call.written + "(...): biases and LayerNorm decay too");
@@ -242,15 +244,18 @@ class ScriptLinter {
   // Whether the factor that ends (step -1) or begins (step 1) at `at` names a mask.
   bool names_mask(size_t at, int step) const {
     const auto& tokens = script_.tokens;
-    const std::string_view open = step > 0 ? "(" : ")", close = step > 0 ? ")" : "(";
+    const Words kLeft = {"(", "[", "{"}, kRight = {")", "]", "}"};
+    const Words &open = step > 0 ? kLeft : kRight, &close = step > 0 ? kRight : kLeft;
     int depth = 0;
     for (; at < tokens.size(); at += static_cast<size_t>(step)) {
       const PyToken& token = tokens[at];
-      if (token.kind == PyToken::name && token.word.find("mask") != std::string_view::npos) return true;
-      if (token.word == open) ++depth;
-      if (token.word == close) --depth;
-      const bool part = token.kind == PyToken::name || token.word == "." || token.word == close || depth > 0;
-      if (!part || depth < 0 || token.kind == PyToken::newline) return false;
+      const bool word =
+          token.kind == PyToken::name && !is_one_of(token.word, {"if", "else", "and", "or", "in", "return"});
+      if (word && token.word.find("mask") != std::string_view::npos) return true;
+      const bool closes = is_one_of(token.word, close);
+      depth += is_one_of(token.word, open) ? 1 : closes ? -1 : 0;
+      if (depth < 0 || token.kind == PyToken::newline) return false;
+      if (depth == 0 && !word && !closes && token.word != ".") return false;
     }
     return false;
   }
@@ -268,17 +273,18 @@ class ScriptLinter {
   void mask_values() {
     if (import_of("torch|mindspore") == nullptr) return;
     const auto& tokens = script_.tokens;
+    std::set<size_t> told;
     for (const PyCall& call : script_.calls) {
       if (!is_one_of(last_part(call.callee), {"masked_fill", "masked_fill_", "where", "full", "full_like", "select"}))
         continue;
       for (const PyArgument& argument : call.arguments)
         for (size_t at = argument.begin; at < argument.end; ++at)
-          if (is_large_negative(argument.begin, at, argument.end))
+          if (is_large_negative(argument.begin, at, argument.end) && told.insert(at).second)
             add("mask-value", call.line,
                 call.written + "(...): -" + std::string(tokens[at + 1].word) + " is -inf in fp16");
     }
     for (size_t i = 0; i + 1 < tokens.size(); ++i)
-      if (tokens[i].word == "-" && beyond_fp16(i + 1) && times_a_mask(i))
+      if (tokens[i].word == "-" && beyond_fp16(i + 1) && !told.contains(i) && times_a_mask(i))
         add("mask-value", tokens[i].line,
             "a mask times -" + std::string(tokens[i + 1].word) + ", which is -inf in fp16");
   }

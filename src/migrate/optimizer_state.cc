@@ -147,13 +147,17 @@ std::vector<ModelTensor> in_order_of_files(std::vector<ModelTensor> tensors, con
   return tensors;
 }
 
-// The same by names: a tensor's own, behind whatever wrappers the model was in.
+// The same by names: the one in the file, or a tensor's own, with whatever wrappers the model was in.
 std::vector<int64_t> named_ids(const std::vector<ModelTensor>& tensors, const Stock& stock, const std::string& front,
                                const std::vector<std::string>& names, const std::vector<int64_t>& ids) {
   std::vector<int64_t> out;
   for (const ModelTensor& tensor : tensors) {
     const std::string& own = tensor.what.name;
-    const auto is_own = [&](const std::string& name) { return name == own || name.ends_with("." + own); };
+    const std::string stored = without_wrappers(tensor.stored->name);
+    const auto is_own = [&](const std::string& given) {
+      const std::string name = without_wrappers(given);
+      return name == stored || name == own || name.ends_with("." + own);
+    };
     const auto at = std::find_if(names.begin(), names.end(), is_own);
     const auto count = std::count_if(names.begin(), names.end(), is_own);
     if (count != 1 || names.size() != ids.size())

@@ -24,6 +24,8 @@ void check(const VerifyRequest& request, const VerifyOptions& options, const Wit
   check_from("seed", 0, static_cast<double>(request.seed));
   check_from("lr", 0, request.lr.value_or(1e-3));
   check_from("tolerance", 0, options.tolerance.value_or(0));
+  if (options.threads < 1 || options.threads > 1024)
+    throw_error(ErrorCode::usage, "bad value of --threads: expected a number from 1 to 1024, got {}", options.threads);
   const auto both = [](const std::string& a, const std::string& b) { return !a.empty() && !b.empty(); };
   const auto refuse = [](const char* text) { throw_error(ErrorCode::usage, "{}", text); };
   if (both(request.witness, program.name)) refuse("--witness and --with: expected one of them, got both");
@@ -33,6 +35,8 @@ void check(const VerifyRequest& request, const VerifyOptions& options, const Wit
   if ((request.b + program.name + request.witness + request.write_witness).empty())
     refuse("nothing to compare A with: expected B, --with, --witness or --write-witness, got none");
   if (request.steps && request.write_witness.empty()) refuse("--steps: expected --write-witness beside it, got none");
+  if (request.lr && (request.witness + request.write_witness).empty())
+    refuse("--lr: expected --witness or --write-witness beside it, got neither");
   const bool b_is_loaded = !request.b.empty() && program.name.empty();
   if (!(request.config_b + request.names_b).empty() && !b_is_loaded)
     refuse("--config-b, --names-b: expected a model B that this program reads, got none");
@@ -121,6 +125,12 @@ std::optional<double> logits_gap(const VerifyReport& report) {
 }
 
 Json verified_json(const Verified& verified) {
+  if (verified.b.empty())  // nothing was compared
+    return {{"a", verified.a},
+            {"rows", verified.inputs.rows},
+            {"tokens", verified.inputs.seq},
+            {"inputs_xxh3_128", verified.inputs.hash()},
+            {"seconds", verified.seconds}};
   const VerifyReport& report = verified.report;
   const std::optional<double> gap = logits_gap(report);
   Json tensors = Json::array(), weights = Json::array();

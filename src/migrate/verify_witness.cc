@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "io/quote.h"
 #include "io/safetensors.h"
 #include "io/widen.h"
 #include "migrate/verify_compare.h"
@@ -112,7 +113,7 @@ class Reader {
       }
     std::vector<std::string> unknown;
     for (const SafetensorsTensor& tensor : file_.tensors())
-      if (!known.contains(tensor.name)) unknown.push_back(tensor.name);
+      if (!known.contains(tensor.name)) unknown.push_back(plain_or_quoted(tensor.name));
     if (unknown.empty()) return;
     const size_t shown = std::min<size_t>(unknown.size(), 4);
     throw_error(ErrorCode::invalid,

@@ -191,15 +191,23 @@ TEST(Lint, ANotebookIsTheScriptOfItsCells) {
     {"cell_type": "code", "outputs": [],
      "source": ["%matplotlib inline\n", "!pip install mindspore\n", "from mindspore import nn"]},
     {"cell_type": "code", "source": "%%bash\nnn.LayerNorm(4)"},
-    {"cell_type": "code", "source": "x = 1\nnorm = nn.LayerNorm((4,))\n"}]})json";
+    {"cell_type": "code", "source": "!pip install \\\n  'x\nfiles = !ls 'a\nprint('%d'\n      % (1,))"},
+    {"cell_type": "code", "source": "%%time\nnorm = nn.LayerNorm((4,))\n"}]})json";
   const auto found = lint_notebook(text, "a.ipynb");
   const Finding& epsilon = only(found, "layernorm-epsilon");
-  EXPECT_EQ(epsilon.place.file, "a.ipynb: cell 4");
+  EXPECT_EQ(epsilon.place.file, "a.ipynb: cell 5");
   EXPECT_EQ(epsilon.place.line, 2);
   EXPECT_TRUE(lint_notebook(R"({"cells": []})", "b").empty());
   for (const char* wrong : {"[]", "{}", R"({"cells": 3})", R"({"cells": [1]})", R"({"cells": [{"cell_type": "code"}]})",
                             R"({"cells": [{"cell_type": "code", "source": [1]}]})"})
     EXPECT_THROW(lint_notebook(wrong, "b.ipynb"), Error) << wrong;
+  try {
+    lint_notebook(
+        R"({"cells": [{"cell_type": "code", "source": "x = 1"}, {"cell_type": "code", "source": "\ny = (1"}]})", "c");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("c: cell 2: line 2"), std::string::npos) << error.what();
+  }
 }
 
 TEST(Lint, WhatCannotBeFollowedIsRefused) {

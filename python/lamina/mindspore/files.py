@@ -19,6 +19,7 @@ from .errors import Error, quoted, shown
 from .names import FRONT, HEAD, KINDS, Matcher, is_training_state, match_exactly, parameters_of, slot_shape, slots_of
 
 WEIGHTS, INDEX, CKPT = "model.safetensors", "model.safetensors.index.json", "model.ckpt"
+TORCH_FILES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 SIZES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2", "I32": "<i4", "I64": "<i8"}
 TYPES = {"fp32": ("F32", "float32"), "fp16": ("F16", "float16"), "bf16": ("BF16", "bfloat16")}
 FOREIGN = {b"<": "an HTML page, not a model file", b"PK": "a zip file, as PyTorch writes", b"\x80": "a pickle, as older PyTorch writes"}
@@ -98,7 +99,7 @@ def open_weights(path):
         if (path / WEIGHTS).exists():
             return [WeightFile(path / WEIGHTS)]
         if not (path / INDEX).exists() and not (path / CKPT).exists():
-            other = next((file.name for file in sorted(path.iterdir()) if file.suffix in (".bin", ".pt", ".pth")), None)
+            other = next((name for name in TORCH_FILES if (path / name).exists()), None)
             hint = f" but {other} (lamina convert {path} OUT --to mindspore makes a folder of it)" if other else ""
             raise Error("io", f"no weights: {path}: expected {WEIGHTS}, {INDEX} or {CKPT}, got none of them{hint}")
         path = path / (INDEX if (path / INDEX).exists() else CKPT)
@@ -304,6 +305,6 @@ def config_beside(path):
     """The config of a folder, or of the folder that a file lies in."""
     path = Path(path)
     if path.is_file() and not (path.parent / "config.json").is_file():
-        raise Error("invalid", f"no config.json beside {path}: expected a model folder, got a file alone (lamina convert {path.name} "
+        raise Error("invalid", f"no config.json beside {path}: expected a model folder, got a file alone (lamina convert {path} "
                                "FOLDER --to mindspore makes a folder of it)")
     return GPT2Config.from_pretrained(path if path.is_dir() or not path.exists() else path.parent)

@@ -111,6 +111,8 @@ class Matcher:
         self.foreign = [i for i in range(len(tensors)) if self.place(i)]
         spelt = [self.other_spelling(i) for i in self.foreign]
         self.count_layers()
+        if HEAD not in slots and HEAD in self.source and "wte.weight" not in self.source:  # saved once, under this one of both names
+            self.source["wte.weight"] = self.source.pop(HEAD)
         self.collect(set(spelt))
         self.tied_head = self.source.pop(HEAD, None) if HEAD not in slots else None
         if self.tied_head is not None:

@@ -188,7 +188,8 @@ class Run:
                     saved = self.save(metrics)
             if saved != self.step.steps:
                 self.save(metrics)
-        print(f"{self.step.steps} of {steps} steps: {self.out}{'; --resume goes on with it' if stop.signal else ''}", file=sys.stderr)
+        more = "; --resume goes on with it" if self.step.steps < steps else ""
+        print(f"{self.step.steps} of {steps} steps: {self.out}{more}", file=sys.stderr)
         return 128 + stop.signal if stop.signal else 0
 
     def save(self, metrics):
