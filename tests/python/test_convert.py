@@ -224,7 +224,12 @@ def test_moments_follow_the_names_that_the_optimizer_has(tmp_path):
     for name, values in named:
         assert torch.equal(state["adam_m." + name], optimizer.state[values]["exp_avg"]), name
     checkpoint = torch.load(tmp_path / "ckpt.pt", weights_only=True)
-    checkpoint["optimizer"]["param_groups"][0]["param_names"][3] = "another"
+    names = checkpoint["optimizer"]["param_groups"][0]["param_names"]
+    names[:] = ["module." + name.replace("h.1.", "h.1._checkpoint_wrapped_module.") for name in names]
+    torch.save(checkpoint, tmp_path / "wrapped.pt")
+    cli.ok("convert", tmp_path / "wrapped.pt", tmp_path / "same", "--to", "mindspore", "--names", "nanogpt", "--optimizer")
+    assert (tmp_path / "same" / "model.safetensors").read_bytes() == (tmp_path / "out" / "model.safetensors").read_bytes()
+    names[3] = "another"
     torch.save(checkpoint, tmp_path / "other.pt")
     cli.fails(1, ["param_groups", "one of them"], "convert", tmp_path / "other.pt", tmp_path / "no", "--to", "hf", "--optimizer")
 

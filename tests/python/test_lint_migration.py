@@ -53,6 +53,27 @@ def test_a_folder_is_a_config_settings_and_weights(tmp_path):
     assert sum(out["counts"].values()) == len(out["findings"]) and out["counts"]["error"] == 0
 
 
+class Odd:
+    pass
+
+
+def test_notebooks_and_optimizers_of_a_folder(tmp_path):
+    cells = [{"cell_type": "code", "source": ["from mindspore import nn\n", "%time x = 1"]}, {"cell_type": "code", "source": "nn.LayerNorm((4,))"}]
+    (tmp_path / "a.ipynb").write_text(json.dumps({"nbformat": 4, "cells": cells}))
+    out = lamina("lint-migration", tmp_path / "a.ipynb")
+    assert out.returncode == 1 and b"a.ipynb: cell 2:1: error: " in out.stdout, out.stdout
+    folder = Path(tiny.write(tmp_path / "model"))
+    weights = [torch.nn.Parameter(torch.ones(2))]
+    weights[0].grad = torch.ones(2)
+    optimizer = torch.optim.AdamW(weights)
+    optimizer.step()
+    torch.save(optimizer.state_dict(), folder / "optimizer.pt")
+    assert "optimizer-state" in {f["rule"] for f in ok_json("lint-migration", folder)["findings"]}
+    torch.save(Odd(), folder / "optimizer.pt")
+    out = lamina("lint-migration", folder)
+    assert out.returncode == 0 and b"warning: " in out.stderr and b"Odd" in out.stderr, out.stderr
+
+
 def test_a_script_is_read_and_not_run(tmp_path):
     script, mark = tmp_path / "train.py", tmp_path / "mark"
     script.write_text(f"open({str(mark)!r}, 'w')\nfrom mindspore import nn\n\nnorm = nn.LayerNorm((4,))\n")

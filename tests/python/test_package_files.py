@@ -122,10 +122,12 @@ def test_a_comparison_is_the_programs(tmp_path):
         told = json.loads(cli.lamina("verify", *arguments, *flags, "--json").stdout)
         said = lamina.verify(*arguments, **options)
         assert without_time(said) == without_time(told) and said["equal"] == (arguments[1] == b)
-    lamina.verify(a, write_witness=str(tmp_path / "numbers"), ids=np.array([1, 2, 3, 4]), steps=2)
+    written = lamina.verify(a, write_witness=str(tmp_path / "numbers"), ids=np.array([1, 2, 3, 4]), steps=2)
+    assert written["tokens"] == 4 and "equal" not in written
     assert lamina.verify(a, witness=str(tmp_path / "numbers"))["equal"]
     assert not lamina.verify(shifted, witness=str(tmp_path / "numbers"))["equal"]
-    for wrong, words in ((dict(tokens=0), "--tokens"), (dict(ids="1 2"), "ids.*wrong type"), (dict(witness="x", names_b="hf"), "--names-b"), ({}, "nothing to compare")):
+    for wrong, words in ((dict(tokens=0), "--tokens"), (dict(b=b, threads=0), "--threads"), (dict(b=b, threads=2000), "--threads"), (dict(b=b, lr=1.0), "--lr"),
+                         (dict(ids="1 2"), "ids.*wrong type"), (dict(witness="x", names_b="hf"), "--names-b"), ({}, "nothing to compare")):
         with pytest.raises(lamina.Error, match=words):
             lamina.verify(a, **wrong)
 
