@@ -57,10 +57,14 @@ def results(tmp_path_factory, cases, manifest):  # noqa: F811
     for tied in (True, False):
         for name, dtype in DTYPES.items():
             write_stored(folder / f"{'tied' if tied else 'untied'}_{name}", dtype, tied)
+    tiny.write(folder / "lone_head")
+    weights = load_file(folder / "lone_head" / "model.safetensors")
+    weights["lm_head.weight"] = weights.pop("transformer.wte.weight")
+    save_file(weights, folder / "lone_head" / "model.safetensors")
     for name in ("lfs", "html"):
         cli.write_config(cases / "C5" / name / "config.json")
     task = dict(pynative=True, configs=[f"c_{name}.json" for name in CONFIGS], maps=[f"m_{name}.json" for name in MAPS],
-                round_trips=["tied", "untied"], loads=[str(cases / entry["path"]) for entry in models(manifest)])
+                round_trips=["tied", "untied"], loads=[str(folder / "lone_head"), *(str(cases / entry["path"]) for entry in models(manifest))])
     (answer,) = run_children([("files", folder, task)])
     return folder, answer
 
@@ -111,6 +115,7 @@ def test_folders_load_exactly_or_not_at_all(results, cases, manifest):  # noqa: 
     whole = said[str(cases / "M1" / "with_prefix")][1]
     others = {"M15/three_layers_config_says_three", "M8/untied_with_head"}
     assert len(said) > 25
+    assert said[str(results[0] / "lone_head")][1] == whole  # a tied table, saved under the name of its head
     for entry in models(manifest):
         answer, name = said[str(cases / entry["path"])], entry["path"]
         text = answer if isinstance(answer, str) else answer[0]

@@ -25,12 +25,12 @@ LAMINA_INLINE Vec next(Vec c, Vec x, Vec v) { return fma(c, x, v); }
 LAMINA_INLINE Sum next(Sum c, Words x, Words v) { return step(x, v, c); }
 #endif
 
-// Chains that begin alike are one chain to a compiler.
-LAMINA_INLINE void begin(Vec& c, int i) { c = broadcast(static_cast<float>(i)); }
-LAMINA_INLINE void begin(Int& c, int i) { c = broadcast_int(static_cast<uint32_t>(i)); }
+// Of Vec or of Int, as the arithmetic adds up. Chains that begin alike are one chain to a compiler.
+[[maybe_unused]] LAMINA_INLINE void begin(Vec& c, int i) { c = broadcast(static_cast<float>(i)); }
+[[maybe_unused]] LAMINA_INLINE void begin(Int& c, int i) { c = broadcast_int(static_cast<uint32_t>(i)); }
 
-LAMINA_INLINE float total(Vec v) { return horizontal_sum(v); }
-LAMINA_INLINE float total(Int v) { return horizontal_sum(to_float(v)); }
+[[maybe_unused]] LAMINA_INLINE float total(Vec v) { return horizontal_sum(v); }
+[[maybe_unused]] LAMINA_INLINE float total(Int v) { return horizontal_sum(to_float(v)); }
 
 float multiply_add(int64_t iterations) noexcept {
   const volatile uint32_t half = kHalf;  // volatile: what the compiler does not know it cannot simplify
