@@ -72,7 +72,7 @@ class Stock {
                 expected, got);
   }
 
-  // The names of parameters in all groups of PyTorch's, where it was given named ones (since 2.6).
+  // The names of parameters in all groups of PyTorch's, without wrappers, where it was given named ones (since 2.6).
   std::vector<std::string> parameter_names(const std::string& front) const {
     std::vector<std::string> out;
     for (size_t group = 0;; ++group) {
@@ -81,7 +81,7 @@ class Stock {
         const auto at = values_.find(fmt::format("{}param_groups.{}.param_names.{}", front, group, place));
         const auto* name = at == values_.end() ? nullptr : std::get_if<std::string>(&at->second->value);
         if (name == nullptr) break;
-        out.push_back(*name);
+        out.push_back(without_wrappers(*name));
       }
       if (place == 0) return out;
     }
@@ -154,8 +154,7 @@ std::vector<int64_t> named_ids(const std::vector<ModelTensor>& tensors, const St
   for (const ModelTensor& tensor : tensors) {
     const std::string& own = tensor.what.name;
     const std::string stored = without_wrappers(tensor.stored->name);
-    const auto is_own = [&](const std::string& given) {
-      const std::string name = without_wrappers(given);
+    const auto is_own = [&](const std::string& name) {
       return name == stored || name == own || name.ends_with("." + own);
     };
     const auto at = std::find_if(names.begin(), names.end(), is_own);
