@@ -78,8 +78,8 @@ class Stock {
     for (size_t group = 0;; ++group) {
       size_t place = 0;
       for (;; ++place) {
-        const auto at = values_.find(fmt::format("{}param_groups.{}.param_names.{}", front, group, place));
-        const auto* name = at == values_.end() ? nullptr : std::get_if<std::string>(&at->second->value);
+        const StoredValue* value = in_group(front, group, "param_names", place);
+        const auto* name = value == nullptr ? nullptr : std::get_if<std::string>(&value->value);
         if (name == nullptr) break;
         out.push_back(without_wrappers(*name));
       }
@@ -93,11 +93,10 @@ class Stock {
     while (true) {
       std::vector<int64_t> ids;
       while (true) {
-        const std::string name = fmt::format("{}param_groups.{}.params.{}", front, out.size(), ids.size());
-        const auto at = values_.find(name);
-        if (at == values_.end()) break;
-        const auto* id = std::get_if<int64_t>(&at->second->value);
-        if (id == nullptr) fail(name, "a whole number", "another value");
+        const StoredValue* value = in_group(front, out.size(), "params", ids.size());
+        if (value == nullptr) break;
+        const auto* id = std::get_if<int64_t>(&value->value);
+        if (id == nullptr) fail(value->name, "a whole number", "another value");
         ids.push_back(*id);
       }
       if (ids.empty()) return out;
@@ -106,6 +105,12 @@ class Stock {
   }
 
  private:
+  // An entry of a list of one of PyTorch's groups; null behind its end.
+  const StoredValue* in_group(const std::string& front, size_t group, const char* key, size_t place) const {
+    const auto at = values_.find(fmt::format("{}param_groups.{}.{}.{}", front, group, key, place));
+    return at == values_.end() ? nullptr : at->second;
+  }
+
   std::optional<double> number(const std::string& name) const {
     if (const auto at = values_.find(name); at != values_.end()) {
       if (const auto* whole = std::get_if<int64_t>(&at->second->value)) return static_cast<double>(*whole);
